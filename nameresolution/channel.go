@@ -12,13 +12,14 @@ import (
 // channel is one connection to a replica with its one stream, after the hello. Its fields
 // belong to the client's goroutine, but for the channels.
 type channel struct {
-	to         replica
-	registers  bool    // the hello named the instance
-	base       *mirror // that the hello named; nil once the first message is taken in
-	heard      bool    // something came
-	access     *access // that the hello named
-	toldAccess bool    // something came about that
-	reports    bool    // what calls don't get to is told on it
+	to           replica
+	registers    bool    // the hello named the instance
+	base         *mirror // that the hello named; nil once the first message is taken in
+	heard        bool    // something came
+	access       *access // that the hello named
+	toldAccess   bool    // something came about that
+	reportsCalls bool    // who called is told on it
+	reports      bool    // what calls don't get to is told on it
 
 	life    context.Context // of the stream
 	sending sync.Mutex      // on the stream

@@ -62,15 +62,18 @@ type client struct {
 	// Of run's goroutine.
 	mirror *mirror // nil before the first view
 	access *access // nil before it is known who may call
-	heard  bool    // the service, on the stream of now
-	afresh bool    // the service refused a hello for what it named; the next one names nothing
+	guard  *Guard
+	heard  bool // the service, on the stream of now
+	afresh bool // the service refused a hello for what it named; the next one names nothing
 
-	ready     context.Context     // ends when the instance may be registered
-	unwell    atomic.Bool         // the instance can't take calls
-	turned    chan struct{}       // has room for one: unwell has changed
-	hailed    atomic.Bool         // a service was told of the instance
-	reporting sync.Mutex          // of those who store
-	unreached live.Value[*report] // what calls don't get to
+	ready          context.Context     // ends when the instance may be registered
+	unwell         atomic.Bool         // the instance can't take calls
+	turned         chan struct{}       // has room for one: unwell has changed
+	hailed         atomic.Bool         // a service was told of the instance
+	reporting      sync.Mutex          // of those who store
+	unreached      live.Value[*report] // what calls don't get to
+	reportingCalls sync.Mutex          // guards reported
+	reported       map[callKey]Calls   // calls that the service was told of
 
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
@@ -312,6 +315,10 @@ func (c *client) take(from *channel, change *pb.WatchResponse) {
 	if change.Access != nil {
 		c.takeAccess(from, change.Access)
 		return
+	}
+	if change.TellsAccess && !from.reportsCalls && from.registers {
+		from.reportsCalls = true
+		c.running.Go(func() { c.callReports(from.life, from) })
 	}
 	if !change.TellsAccess {
 		c.access = &access{untold: true}

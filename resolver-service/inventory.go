@@ -21,6 +21,7 @@ type inventory struct {
 	v1alpha1.UnimplementedInventoryServer
 	topology *topology.Topology
 	sidecars func(wants func(catalog.App) bool) []stream.Sidecar
+	calls    *stream.Server
 	events   *events.Ring
 	identity *identity.Source
 	stopping context.Context

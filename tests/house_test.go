@@ -86,7 +86,7 @@ func TestImportsPointDown(t *testing.T) {
 		"tracing":                      {"api", "catalog", "strict", "tracing"},
 		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
 		"resolver-service/destination": {"catalog"},
-		"nameresolution":               {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "strict", "tracing", "nameresolution"},
+		"nameresolution":               {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "strict", "throttle", "tracing", "nameresolution"},
 	}
 	edges := edgeFolders(t)
 	for path, p := range packages(t) {

@@ -35,7 +35,7 @@ printed with its reason, and the exit code is 1.`,
 
 func newExplain(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE]",
+		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE] | --to NAMESPACE/APP | --from NAMESPACE/APP --inbound NAMESPACE/APP",
 		Short: "Say why a lookup ends as it does",
 		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
 for each route why it was or was not taken. The exit code is that of resolve.
@@ -44,16 +44,50 @@ With --probe the service connects to what it found, as far as TLS, and says what
 most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
 
 With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this
-cluster exports the app to that caller, and what the gateway would do.`,
+cluster exports the app to that caller, and what the gateway would do.
+
+With --to it lists who may call an app here, with the object that lets each in. With --inbound it
+says whether that app's guard lets the caller in. The exit code is 1 if nothing does.`,
 		Example: `  isthmus explain --from shop/checkout orders
   isthmus explain --from shop/checkout orders --probe
   isthmus explain --from west:shop/checkout orders
-  isthmus explain --from shop/checkout ledger.finance -o yaml`,
+  isthmus explain --from shop/checkout ledger.finance -o yaml
+  isthmus explain --to shop/orders
+  isthmus explain --from shop/checkout --inbound shop/orders`,
 	}
 	cmd.Flags().Bool("probe", false, "connect to what is found, as far as TLS")
-	return newLookup(c, cmd, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
+	to := cmd.Flags().String("to", "", "list who may call this app, namespace/app-id")
+	inbound := cmd.Flags().String("inbound", "", "say whether this app's guard lets the caller in, namespace/app-id")
+	for _, flag := range []string{"to", "inbound"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
+	}
+	newLookup(c, cmd, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
 		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), cmd.Flag("from").Value.String(), app.String(), d)
 	})
+	check, lookup := cmd.Args, cmd.RunE
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if *to+*inbound == "" {
+			return check(cmd, args)
+		}
+		if flags := cmd.Flags(); *to != "" && (flags.Changed("from") || *inbound != "") || *to+*inbound != "" && flags.Changed("probe") {
+			return misused(errors.New("--to stands alone, and --inbound beside --from; --probe is for lookups"))
+		}
+		if len(args) > 0 {
+			return misused(fmt.Errorf("unexpected %q beside --to or --inbound, which name the callee", args[0]))
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		output := cmd.Flag("output").Value.(*format)
+		switch {
+		case *to != "":
+			return c.explainCallers(cmd, *to, output)
+		case *inbound != "":
+			return c.explainInbound(cmd, cmd.Flag("from").Value.String(), *inbound, output)
+		}
+		return lookup(cmd, args)
+	}
+	return cmd
 }
 
 // newLookup completes a command that makes one lookup and prints it for people.

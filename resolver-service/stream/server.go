@@ -189,6 +189,7 @@ type Server struct {
 	registry  *registry
 	evidence  *evidence
 	limiter   streamLimiter
+	calls     callLog
 	snapshot  *snapshotFile
 	metrics   *metrics
 	log       *slog.Logger

@@ -280,8 +280,10 @@ func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
 	switch {
 	case req.GetUnreached() != nil:
 		return w.unreached(ctx, req.GetUnreached())
+	case req.GetCalls() != nil:
+		return w.callReport(ctx, req.GetCalls())
 	case req.GetDrain() == nil:
-		return status.Error(codes.FailedPrecondition, "only drain and unreached may follow the hello")
+		return status.Error(codes.FailedPrecondition, "only drain, unreached and calls may follow the hello")
 	case w.held == nil:
 		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
 	}

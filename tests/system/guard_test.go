@@ -63,7 +63,7 @@ func (o *outsider) http(ctx context.Context, method string, header ...string) (c
 		return protowire.AppendVarint(protowire.AppendTag(nil, n, protowire.VarintType), v)
 	}
 	message := field(field(nil, 1, []byte(method)), 4, varint(1, 1)) // InvokeRequest: method, GET
-	request := varint(1, 1)                                         // InternalInvokeRequest: version 1
+	request := varint(1, 1)                                          // InternalInvokeRequest: version 1
 	for i := 0; i < len(header); i += 2 {
 		request = field(request, 2, field(field(nil, 1, []byte(header[i])), 2, field(nil, 1, []byte(header[i+1]))))
 	}
@@ -208,8 +208,36 @@ func TestAnObservingGuardIsSeen(t *testing.T) {
 			t.Errorf("metrics lack %s:\n%s", want, page)
 		}
 	}
+	m.seenCallsAreTold(t)
 	if tail := orders.Tail(50); !containsLine(tail, "would refuse", "observe/mallory") {
 		t.Errorf("the log does not name mallory:\n%s", tail)
+	}
+}
+
+// seenCallsAreTold has the service know of mallory's calls, and suggest what lets it in.
+func (m *mesh) seenCallsAreTold(t *testing.T) {
+	t.Helper()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		out, errs, err := m.isthmus(t, m.west, "", "calls", "observe/orders")
+		if err == nil && (!containsLine(out, "observe/mallory", "here", "nothing", " 3 ", "ago") || !containsLine(out, "observe/checkout", "AppEndpoints observe/checkout", "ago")) {
+			err = fmt.Errorf("isthmus calls: %s%s", out, errs)
+		}
+		return err
+	})
+	out, _, err := m.isthmus(t, m.west, "", "guard", "check", "observe/orders")
+	if err == nil || !containsLine(out, "observe/mallory") || containsLine(out, "observe/checkout") {
+		t.Errorf("isthmus guard check: %v\n%s", err, out)
+	}
+	suggested, errs, err := m.isthmus(t, m.west, "", "suggest", "--from", "observe/mallory")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, errs)
+	}
+	m.apply(t, m.west, suggested)
+	if out, _, err = m.isthmus(t, m.west, "", "guard", "check", "observe/orders"); err != nil {
+		t.Errorf("after what was suggested, isthmus guard check: %v\n%s", err, out)
+	}
+	if out, _, err = m.isthmus(t, m.west, "", "explain", "--from", "observe/mallory", "--inbound", "observe/orders"); err != nil {
+		t.Errorf("isthmus explain --inbound: %v\n%s", err, out)
 	}
 }
 

@@ -87,7 +87,7 @@ func (x ViewRoute_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ViewRoute_State.Descriptor instead.
 func (ViewRoute_State) EnumDescriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15, 0}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17, 0}
 }
 
 // App names a Dapr application.
@@ -150,6 +150,7 @@ type WatchRequest struct {
 	//	*WatchRequest_Hello
 	//	*WatchRequest_Drain
 	//	*WatchRequest_Unreached
+	//	*WatchRequest_Calls
 	Request       isWatchRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -219,6 +220,15 @@ func (x *WatchRequest) GetUnreached() *Unreached {
 	return nil
 }
 
+func (x *WatchRequest) GetCalls() *CallReport {
+	if x != nil {
+		if x, ok := x.Request.(*WatchRequest_Calls); ok {
+			return x.Calls
+		}
+	}
+	return nil
+}
+
 type isWatchRequest_Request interface {
 	isWatchRequest_Request()
 }
@@ -235,11 +245,17 @@ type WatchRequest_Unreached struct {
 	Unreached *Unreached `protobuf:"bytes,3,opt,name=unreached,proto3,oneof"` // only to a service that takes it, see WatchResponse
 }
 
+type WatchRequest_Calls struct {
+	Calls *CallReport `protobuf:"bytes,4,opt,name=calls,proto3,oneof"` // only to a service that tells Access
+}
+
 func (*WatchRequest_Hello) isWatchRequest_Request() {}
 
 func (*WatchRequest_Drain) isWatchRequest_Request() {}
 
 func (*WatchRequest_Unreached) isWatchRequest_Request() {}
+
+func (*WatchRequest_Calls) isWatchRequest_Request() {}
 
 // Hello opens a stream.
 type Hello struct {
@@ -649,6 +665,152 @@ func (x *UnreachedGateway) GetWhy() string {
 	return ""
 }
 
+// CallReport is calls that came in since the report before.
+type CallReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Calls         []*CallCount           `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"` // at most 400
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallReport) Reset() {
+	*x = CallReport{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallReport) ProtoMessage() {}
+
+func (x *CallReport) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallReport.ProtoReflect.Descriptor instead.
+func (*CallReport) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *CallReport) GetCalls() []*CallCount {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+// CallCount counts the calls of one caller by what the guard did with them.
+type CallCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`   // absent: callers without a certificate that names them
+	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`   // the caller's trust domain
+	Cluster       string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"` // its cluster: "local", another one, or empty where that is not known
+	LetIn         uint64                 `protobuf:"varint,4,opt,name=let_in,json=letIn,proto3" json:"let_in,omitempty"`
+	Observed      uint64                 `protobuf:"varint,5,opt,name=observed,proto3" json:"observed,omitempty"` // let in, and refused where the guard enforces
+	Refused       uint64                 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
+	NotReady      uint64                 `protobuf:"varint,7,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
+	TookMs        uint64                 `protobuf:"varint,8,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // by the app, for calls that came by HTTP
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallCount) Reset() {
+	*x = CallCount{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallCount) ProtoMessage() {}
+
+func (x *CallCount) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallCount.ProtoReflect.Descriptor instead.
+func (*CallCount) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CallCount) GetCaller() *App {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *CallCount) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *CallCount) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *CallCount) GetLetIn() uint64 {
+	if x != nil {
+		return x.LetIn
+	}
+	return 0
+}
+
+func (x *CallCount) GetObserved() uint64 {
+	if x != nil {
+		return x.Observed
+	}
+	return 0
+}
+
+func (x *CallCount) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *CallCount) GetNotReady() uint64 {
+	if x != nil {
+		return x.NotReady
+	}
+	return 0
+}
+
+func (x *CallCount) GetTookMs() uint64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
+}
+
 // WatchResponse is a change of the view. The first one on a stream makes the caller's
 // view equal to the service's; each later one follows from the one before.
 type WatchResponse struct {
@@ -680,7 +842,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +854,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +867,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -806,7 +968,7 @@ type Access struct {
 
 func (x *Access) Reset() {
 	*x = Access{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +980,7 @@ func (x *Access) String() string {
 func (*Access) ProtoMessage() {}
 
 func (x *Access) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +993,7 @@ func (x *Access) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Access.ProtoReflect.Descriptor instead.
 func (*Access) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Access) GetWhole() bool {
@@ -908,7 +1070,7 @@ type AppSetEdit struct {
 
 func (x *AppSetEdit) Reset() {
 	*x = AppSetEdit{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1082,7 @@ func (x *AppSetEdit) String() string {
 func (*AppSetEdit) ProtoMessage() {}
 
 func (x *AppSetEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1095,7 @@ func (x *AppSetEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSetEdit.ProtoReflect.Descriptor instead.
 func (*AppSetEdit) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AppSetEdit) GetPut() []*App {
@@ -963,7 +1125,7 @@ type RemoteCaller struct {
 
 func (x *RemoteCaller) Reset() {
 	*x = RemoteCaller{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1137,7 @@ func (x *RemoteCaller) String() string {
 func (*RemoteCaller) ProtoMessage() {}
 
 func (x *RemoteCaller) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1150,7 @@ func (x *RemoteCaller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoteCaller.ProtoReflect.Descriptor instead.
 func (*RemoteCaller) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RemoteCaller) GetCluster() string {
@@ -1030,7 +1192,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1204,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1217,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Gateways) GetDomain() string {
@@ -1082,7 +1244,7 @@ type ClusterGateways struct {
 
 func (x *ClusterGateways) Reset() {
 	*x = ClusterGateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1256,7 @@ func (x *ClusterGateways) String() string {
 func (*ClusterGateways) ProtoMessage() {}
 
 func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1269,7 @@ func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterGateways.ProtoReflect.Descriptor instead.
 func (*ClusterGateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClusterGateways) GetCluster() string {
@@ -1137,7 +1299,7 @@ type ViewEntry struct {
 
 func (x *ViewEntry) Reset() {
 	*x = ViewEntry{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1311,7 @@ func (x *ViewEntry) String() string {
 func (*ViewEntry) ProtoMessage() {}
 
 func (x *ViewEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1324,7 @@ func (x *ViewEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEntry.ProtoReflect.Descriptor instead.
 func (*ViewEntry) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ViewEntry) GetApp() *App {
@@ -1228,7 +1390,7 @@ type ViewRoute struct {
 
 func (x *ViewRoute) Reset() {
 	*x = ViewRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1402,7 @@ func (x *ViewRoute) String() string {
 func (*ViewRoute) ProtoMessage() {}
 
 func (x *ViewRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1415,7 @@ func (x *ViewRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRoute.ProtoReflect.Descriptor instead.
 func (*ViewRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ViewRoute) GetCluster() string {
@@ -1374,7 +1536,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1548,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1561,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResolveRequest) GetCaller() *App {
@@ -1442,7 +1604,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1616,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1629,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Decision) GetOutcome() string {
@@ -1558,7 +1720,7 @@ type RouteDecision struct {
 
 func (x *RouteDecision) Reset() {
 	*x = RouteDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1732,7 @@ func (x *RouteDecision) String() string {
 func (*RouteDecision) ProtoMessage() {}
 
 func (x *RouteDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1745,7 @@ func (x *RouteDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteDecision.ProtoReflect.Descriptor instead.
 func (*RouteDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RouteDecision) GetCluster() string {
@@ -1692,7 +1854,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1704,7 +1866,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1717,7 +1879,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyRequest) GetObjects() []*ApplyObject {
@@ -1761,7 +1923,7 @@ type ApplyObject struct {
 
 func (x *ApplyObject) Reset() {
 	*x = ApplyObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1935,7 @@ func (x *ApplyObject) String() string {
 func (*ApplyObject) ProtoMessage() {}
 
 func (x *ApplyObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1948,7 @@ func (x *ApplyObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyObject.ProtoReflect.Descriptor instead.
 func (*ApplyObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplyObject) GetJson() []byte {
@@ -1827,7 +1989,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2001,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2014,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyResponse) GetResults() []*ApplyResult {
@@ -1924,7 +2086,7 @@ type EffectCounts struct {
 
 func (x *EffectCounts) Reset() {
 	*x = EffectCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2098,7 @@ func (x *EffectCounts) String() string {
 func (*EffectCounts) ProtoMessage() {}
 
 func (x *EffectCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2111,7 @@ func (x *EffectCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectCounts.ProtoReflect.Descriptor instead.
 func (*EffectCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EffectCounts) GetFail() uint32 {
@@ -1995,7 +2157,7 @@ type ExportEffect struct {
 
 func (x *ExportEffect) Reset() {
 	*x = ExportEffect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +2169,7 @@ func (x *ExportEffect) String() string {
 func (*ExportEffect) ProtoMessage() {}
 
 func (x *ExportEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +2182,7 @@ func (x *ExportEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEffect.ProtoReflect.Descriptor instead.
 func (*ExportEffect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExportEffect) GetCluster() string {
@@ -2068,7 +2230,7 @@ type AnalyzeRequest struct {
 
 func (x *AnalyzeRequest) Reset() {
 	*x = AnalyzeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2242,7 @@ func (x *AnalyzeRequest) String() string {
 func (*AnalyzeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2255,7 @@ func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AnalyzeRequest) GetObjects() [][]byte {
@@ -2114,7 +2276,7 @@ type AnalyzeResponse struct {
 
 func (x *AnalyzeResponse) Reset() {
 	*x = AnalyzeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2288,7 @@ func (x *AnalyzeResponse) String() string {
 func (*AnalyzeResponse) ProtoMessage() {}
 
 func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2301,7 @@ func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AnalyzeResponse) GetFindings() []*Finding {
@@ -2179,7 +2341,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2353,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2366,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Finding) GetCheck() string {
@@ -2271,7 +2433,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2445,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2458,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -2347,7 +2509,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2521,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2534,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -2414,7 +2576,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2588,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2601,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -2473,7 +2635,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2647,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2660,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -2517,7 +2679,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2691,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2704,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -2566,7 +2728,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2740,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2753,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -2640,7 +2802,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2814,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2827,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -2699,7 +2861,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2873,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2886,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -2750,7 +2912,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +2924,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +2937,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -2799,7 +2961,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +2973,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +2986,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -2862,6 +3024,282 @@ func (x *PastObject) GetUnusable() string {
 	return ""
 }
 
+type CallsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only calls of these callees, and by these callers; empty fields stand for any.
+	Callee        *App `protobuf:"bytes,1,opt,name=callee,proto3" json:"callee,omitempty"`
+	Caller        *App `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallsRequest) Reset() {
+	*x = CallsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallsRequest) ProtoMessage() {}
+
+func (x *CallsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallsRequest.ProtoReflect.Descriptor instead.
+func (*CallsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *CallsRequest) GetCallee() *App {
+	if x != nil {
+		return x.Callee
+	}
+	return nil
+}
+
+func (x *CallsRequest) GetCaller() *App {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+type CallsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Callees       []*Callee              `protobuf:"bytes,1,rep,name=callees,proto3" json:"callees,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallsResponse) Reset() {
+	*x = CallsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallsResponse) ProtoMessage() {}
+
+func (x *CallsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallsResponse.ProtoReflect.Descriptor instead.
+func (*CallsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *CallsResponse) GetCallees() []*Callee {
+	if x != nil {
+		return x.Callees
+	}
+	return nil
+}
+
+// Callee is an app with its callers.
+type Callee struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	App   *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Guard string                 `protobuf:"bytes,2,opt,name=guard,proto3" json:"guard,omitempty"` // the cluster's mode
+	// How many apps that run here without a selection may call it, each.
+	Undeclared    uint32         `protobuf:"varint,3,opt,name=undeclared,proto3" json:"undeclared,omitempty"`
+	Callers       []*CallerState `protobuf:"bytes,4,rep,name=callers,proto3" json:"callers,omitempty"`
+	Running       bool           `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"` // it has instances here
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Callee) Reset() {
+	*x = Callee{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Callee) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Callee) ProtoMessage() {}
+
+func (x *Callee) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Callee.ProtoReflect.Descriptor instead.
+func (*Callee) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *Callee) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *Callee) GetGuard() string {
+	if x != nil {
+		return x.Guard
+	}
+	return ""
+}
+
+func (x *Callee) GetUndeclared() uint32 {
+	if x != nil {
+		return x.Undeclared
+	}
+	return 0
+}
+
+func (x *Callee) GetCallers() []*CallerState {
+	if x != nil {
+		return x.Callers
+	}
+	return nil
+}
+
+func (x *Callee) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+// CallerState is a caller, or callers of another cluster that a pattern stands for.
+type CallerState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`                        // empty for any
+	App           string                 `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`                                    // empty for any
+	Cluster       string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`                            // "local", another one, or empty where it is not known
+	Domain        string                 `protobuf:"bytes,4,opt,name=domain,proto3" json:"domain,omitempty"`                              // trust domain; empty where it does not matter or is not known
+	Rule          string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`                                  // what lets it in; empty if nothing does
+	Declared      bool                   `protobuf:"varint,6,opt,name=declared,proto3" json:"declared,omitempty"`                         // an object names it
+	Calls         *CallCount             `protobuf:"bytes,7,opt,name=calls,proto3" json:"calls,omitempty"`                                // absent if it was not seen
+	LastUnixMs    int64                  `protobuf:"varint,8,opt,name=last_unix_ms,json=lastUnixMs,proto3" json:"last_unix_ms,omitempty"` // when it was last told to have called
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallerState) Reset() {
+	*x = CallerState{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallerState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallerState) ProtoMessage() {}
+
+func (x *CallerState) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallerState.ProtoReflect.Descriptor instead.
+func (*CallerState) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *CallerState) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *CallerState) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *CallerState) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *CallerState) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *CallerState) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *CallerState) GetDeclared() bool {
+	if x != nil {
+		return x.Declared
+	}
+	return false
+}
+
+func (x *CallerState) GetCalls() *CallCount {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+func (x *CallerState) GetLastUnixMs() int64 {
+	if x != nil {
+		return x.LastUnixMs
+	}
+	return 0
+}
+
 type ProbeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
@@ -2872,7 +3310,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2884,7 +3322,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2897,7 +3335,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ProbeRequest) GetCaller() *App {
@@ -2924,7 +3362,7 @@ type ProbeResponse struct {
 
 func (x *ProbeResponse) Reset() {
 	*x = ProbeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +3374,7 @@ func (x *ProbeResponse) String() string {
 func (*ProbeResponse) ProtoMessage() {}
 
 func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3387,7 @@ func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
 func (*ProbeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ProbeResponse) GetEndpoints() []*ProbedEndpoint {
@@ -2984,7 +3422,7 @@ type ProbedEndpoint struct {
 
 func (x *ProbedEndpoint) Reset() {
 	*x = ProbedEndpoint{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3434,7 @@ func (x *ProbedEndpoint) String() string {
 func (*ProbedEndpoint) ProtoMessage() {}
 
 func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3447,7 @@ func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbedEndpoint.ProtoReflect.Descriptor instead.
 func (*ProbedEndpoint) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ProbedEndpoint) GetCluster() string {
@@ -3071,7 +3509,7 @@ type AppsRequest struct {
 
 func (x *AppsRequest) Reset() {
 	*x = AppsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3521,7 @@ func (x *AppsRequest) String() string {
 func (*AppsRequest) ProtoMessage() {}
 
 func (x *AppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3534,7 @@ func (x *AppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsRequest.ProtoReflect.Descriptor instead.
 func (*AppsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AppsRequest) GetNamespace() string {
@@ -3122,7 +3560,7 @@ type AppsResponse struct {
 
 func (x *AppsResponse) Reset() {
 	*x = AppsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3572,7 @@ func (x *AppsResponse) String() string {
 func (*AppsResponse) ProtoMessage() {}
 
 func (x *AppsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3585,7 @@ func (x *AppsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsResponse.ProtoReflect.Descriptor instead.
 func (*AppsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AppsResponse) GetApps() []*AppState {
@@ -3174,7 +3612,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3624,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3637,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *AppState) GetApp() *App {
@@ -3273,7 +3711,7 @@ type InstanceState struct {
 
 func (x *InstanceState) Reset() {
 	*x = InstanceState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3723,7 @@ func (x *InstanceState) String() string {
 func (*InstanceState) ProtoMessage() {}
 
 func (x *InstanceState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3736,7 @@ func (x *InstanceState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceState.ProtoReflect.Descriptor instead.
 func (*InstanceState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *InstanceState) GetSource() string {
@@ -3355,7 +3793,7 @@ type ExportState struct {
 
 func (x *ExportState) Reset() {
 	*x = ExportState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3367,7 +3805,7 @@ func (x *ExportState) String() string {
 func (*ExportState) ProtoMessage() {}
 
 func (x *ExportState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3380,7 +3818,7 @@ func (x *ExportState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportState.ProtoReflect.Descriptor instead.
 func (*ExportState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExportState) GetCluster() string {
@@ -3414,7 +3852,7 @@ type SidecarsRequest struct {
 
 func (x *SidecarsRequest) Reset() {
 	*x = SidecarsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3864,7 @@ func (x *SidecarsRequest) String() string {
 func (*SidecarsRequest) ProtoMessage() {}
 
 func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3877,7 @@ func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsRequest.ProtoReflect.Descriptor instead.
 func (*SidecarsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SidecarsRequest) GetNamespace() string {
@@ -3465,7 +3903,7 @@ type SidecarsResponse struct {
 
 func (x *SidecarsResponse) Reset() {
 	*x = SidecarsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3477,7 +3915,7 @@ func (x *SidecarsResponse) String() string {
 func (*SidecarsResponse) ProtoMessage() {}
 
 func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3490,7 +3928,7 @@ func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsResponse.ProtoReflect.Descriptor instead.
 func (*SidecarsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SidecarsResponse) GetSidecars() []*SidecarState {
@@ -3523,7 +3961,7 @@ type SidecarState struct {
 
 func (x *SidecarState) Reset() {
 	*x = SidecarState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3535,7 +3973,7 @@ func (x *SidecarState) String() string {
 func (*SidecarState) ProtoMessage() {}
 
 func (x *SidecarState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3548,7 +3986,7 @@ func (x *SidecarState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarState.ProtoReflect.Descriptor instead.
 func (*SidecarState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SidecarState) GetApp() *App {
@@ -3659,7 +4097,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +4109,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +4122,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EventsRequest) GetSinceUnixMs() int64 {
@@ -3710,7 +4148,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +4160,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +4173,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EventsResponse) GetEvents() []*Event {
@@ -3761,7 +4199,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +4211,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +4224,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Event) GetNumber() uint64 {
@@ -3848,7 +4286,7 @@ type EventField struct {
 
 func (x *EventField) Reset() {
 	*x = EventField{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +4298,7 @@ func (x *EventField) String() string {
 func (*EventField) ProtoMessage() {}
 
 func (x *EventField) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +4311,7 @@ func (x *EventField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventField.ProtoReflect.Descriptor instead.
 func (*EventField) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *EventField) GetName() string {
@@ -3905,7 +4343,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +4355,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +4368,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -3972,7 +4410,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4422,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4435,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -4034,7 +4472,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4484,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4497,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -4128,7 +4566,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4578,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4591,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -4255,7 +4693,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4267,7 +4705,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4280,7 +4718,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Export) GetApp() *App {
@@ -4361,7 +4799,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4811,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4824,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
 }
 
 type CheckRequest struct {
@@ -4397,7 +4835,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4847,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4860,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
 }
 
 type CheckResponse struct {
@@ -4438,7 +4876,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4888,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4901,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -4509,7 +4947,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4959,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4972,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -4610,7 +5048,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +5060,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,7 +5073,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -4801,7 +5239,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4813,7 +5251,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4826,7 +5264,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -4891,7 +5329,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4903,7 +5341,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4916,7 +5354,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -4965,7 +5403,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4977,7 +5415,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4990,7 +5428,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -5039,7 +5477,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5051,7 +5489,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5064,7 +5502,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -5100,7 +5538,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5112,7 +5550,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5125,7 +5563,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -5168,7 +5606,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5618,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5631,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DNSHost) GetName() string {
@@ -5240,7 +5678,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5252,7 +5690,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5265,7 +5703,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -5336,7 +5774,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5786,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5799,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -5434,7 +5872,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5446,7 +5884,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5459,7 +5897,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -5514,7 +5952,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5526,7 +5964,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5539,7 +5977,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -5596,7 +6034,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5608,7 +6046,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5621,7 +6059,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -5804,7 +6242,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5816,7 +6254,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5829,7 +6267,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -5866,7 +6304,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5878,7 +6316,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5891,7 +6329,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -5929,11 +6367,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x1fisthmus/v1alpha1/services.proto\x12\x10isthmus.v1alpha1\x1a\x1eisthmus/v1alpha1/objects.proto\"3\n" +
 	"\x03App\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\xb8\x01\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xee\x01\n" +
 	"\fWatchRequest\x12/\n" +
 	"\x05hello\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.HelloH\x00R\x05hello\x12/\n" +
 	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
-	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreachedB\t\n" +
+	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreached\x124\n" +
+	"\x05calls\x18\x04 \x01(\v2\x1c.isthmus.v1alpha1.CallReportH\x00R\x05callsB\t\n" +
 	"\arequest\"\xd8\x02\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
@@ -5964,7 +6403,19 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12'\n" +
 	"\x03app\x18\x03 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x15\n" +
 	"\x06for_ms\x18\x04 \x01(\x04R\x05forMs\x12\x10\n" +
-	"\x03why\x18\x05 \x01(\tR\x03why\"\xa5\x03\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"?\n" +
+	"\n" +
+	"CallReport\x121\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.CallCountR\x05calls\"\xef\x01\n" +
+	"\tCallCount\x12-\n" +
+	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x18\n" +
+	"\acluster\x18\x03 \x01(\tR\acluster\x12\x15\n" +
+	"\x06let_in\x18\x04 \x01(\x04R\x05letIn\x12\x1a\n" +
+	"\bobserved\x18\x05 \x01(\x04R\bobserved\x12\x18\n" +
+	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1b\n" +
+	"\tnot_ready\x18\a \x01(\x04R\bnotReady\x12\x17\n" +
+	"\atook_ms\x18\b \x01(\x04R\x06tookMs\"\xa5\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +
@@ -6151,7 +6602,30 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"f\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"l\n" +
+	"\fCallsRequest\x12-\n" +
+	"\x06callee\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06callee\x12-\n" +
+	"\x06caller\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\"C\n" +
+	"\rCallsResponse\x122\n" +
+	"\acallees\x18\x01 \x03(\v2\x18.isthmus.v1alpha1.CalleeR\acallees\"\xba\x01\n" +
+	"\x06Callee\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x14\n" +
+	"\x05guard\x18\x02 \x01(\tR\x05guard\x12\x1e\n" +
+	"\n" +
+	"undeclared\x18\x03 \x01(\rR\n" +
+	"undeclared\x127\n" +
+	"\acallers\x18\x04 \x03(\v2\x1d.isthmus.v1alpha1.CallerStateR\acallers\x12\x18\n" +
+	"\arunning\x18\x05 \x01(\bR\arunning\"\xf4\x01\n" +
+	"\vCallerState\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +
+	"\acluster\x18\x03 \x01(\tR\acluster\x12\x16\n" +
+	"\x06domain\x18\x04 \x01(\tR\x06domain\x12\x12\n" +
+	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x1a\n" +
+	"\bdeclared\x18\x06 \x01(\bR\bdeclared\x121\n" +
+	"\x05calls\x18\a \x01(\v2\x1b.isthmus.v1alpha1.CallCountR\x05calls\x12 \n" +
+	"\flast_unix_ms\x18\b \x01(\x03R\n" +
+	"lastUnixMs\"f\n" +
 	"\fProbeRequest\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"j\n" +
@@ -6419,12 +6893,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
 	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
 	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse\x12N\n" +
-	"\aAnalyze\x12 .isthmus.v1alpha1.AnalyzeRequest\x1a!.isthmus.v1alpha1.AnalyzeResponse2\xc2\x02\n" +
+	"\aAnalyze\x12 .isthmus.v1alpha1.AnalyzeRequest\x1a!.isthmus.v1alpha1.AnalyzeResponse2\x8e\x03\n" +
 	"\tInventory\x12G\n" +
 	"\x04Apps\x12\x1d.isthmus.v1alpha1.AppsRequest\x1a\x1e.isthmus.v1alpha1.AppsResponse0\x01\x12S\n" +
 	"\bSidecars\x12!.isthmus.v1alpha1.SidecarsRequest\x1a\".isthmus.v1alpha1.SidecarsResponse0\x01\x12M\n" +
 	"\x06Events\x12\x1f.isthmus.v1alpha1.EventsRequest\x1a .isthmus.v1alpha1.EventsResponse0\x01\x12H\n" +
-	"\x05Probe\x12\x1e.isthmus.v1alpha1.ProbeRequest\x1a\x1f.isthmus.v1alpha1.ProbeResponse2\xab\x01\n" +
+	"\x05Probe\x12\x1e.isthmus.v1alpha1.ProbeRequest\x1a\x1f.isthmus.v1alpha1.ProbeResponse\x12J\n" +
+	"\x05Calls\x12\x1e.isthmus.v1alpha1.CallsRequest\x1a\x1f.isthmus.v1alpha1.CallsResponse0\x012\xab\x01\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
 	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012\xa1\x01\n" +
@@ -6445,7 +6920,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),              // 1: isthmus.v1alpha1.App
@@ -6456,189 +6931,206 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*Drain)(nil),            // 6: isthmus.v1alpha1.Drain
 	(*Unreached)(nil),        // 7: isthmus.v1alpha1.Unreached
 	(*UnreachedGateway)(nil), // 8: isthmus.v1alpha1.UnreachedGateway
-	(*WatchResponse)(nil),    // 9: isthmus.v1alpha1.WatchResponse
-	(*Access)(nil),           // 10: isthmus.v1alpha1.Access
-	(*AppSetEdit)(nil),       // 11: isthmus.v1alpha1.AppSetEdit
-	(*RemoteCaller)(nil),     // 12: isthmus.v1alpha1.RemoteCaller
-	(*Gateways)(nil),         // 13: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil),  // 14: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),        // 15: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),        // 16: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),   // 17: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),         // 18: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),    // 19: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),     // 20: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),      // 21: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),    // 22: isthmus.v1alpha1.ApplyResponse
-	(*EffectCounts)(nil),     // 23: isthmus.v1alpha1.EffectCounts
-	(*ExportEffect)(nil),     // 24: isthmus.v1alpha1.ExportEffect
-	(*AnalyzeRequest)(nil),   // 25: isthmus.v1alpha1.AnalyzeRequest
-	(*AnalyzeResponse)(nil),  // 26: isthmus.v1alpha1.AnalyzeResponse
-	(*Finding)(nil),          // 27: isthmus.v1alpha1.Finding
-	(*ApplyResult)(nil),      // 28: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),           // 29: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),        // 30: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),       // 31: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),      // 32: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),     // 33: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),    // 34: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),   // 35: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),  // 36: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),       // 37: isthmus.v1alpha1.PastObject
-	(*ProbeRequest)(nil),     // 38: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),    // 39: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),   // 40: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),      // 41: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),     // 42: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),         // 43: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),    // 44: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),      // 45: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),  // 46: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil), // 47: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),     // 48: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),    // 49: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),   // 50: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),            // 51: isthmus.v1alpha1.Event
-	(*EventField)(nil),       // 52: isthmus.v1alpha1.EventField
-	(*ExportsRequest)(nil),   // 53: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),     // 54: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),    // 55: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),  // 56: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),           // 57: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),    // 58: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),     // 59: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),    // 60: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),      // 61: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),   // 62: isthmus.v1alpha1.StatusResponse
-	(*XDSClient)(nil),        // 63: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),     // 64: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),        // 65: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),      // 66: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),      // 67: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),          // 68: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),     // 69: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),      // 70: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),      // 71: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),    // 72: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),       // 73: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),            // 74: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),    // 75: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),            // 76: isthmus.v1alpha1.Allow
+	(*CallReport)(nil),       // 9: isthmus.v1alpha1.CallReport
+	(*CallCount)(nil),        // 10: isthmus.v1alpha1.CallCount
+	(*WatchResponse)(nil),    // 11: isthmus.v1alpha1.WatchResponse
+	(*Access)(nil),           // 12: isthmus.v1alpha1.Access
+	(*AppSetEdit)(nil),       // 13: isthmus.v1alpha1.AppSetEdit
+	(*RemoteCaller)(nil),     // 14: isthmus.v1alpha1.RemoteCaller
+	(*Gateways)(nil),         // 15: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),  // 16: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),        // 17: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),        // 18: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),   // 19: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),         // 20: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),    // 21: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),     // 22: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),      // 23: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),    // 24: isthmus.v1alpha1.ApplyResponse
+	(*EffectCounts)(nil),     // 25: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),     // 26: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),   // 27: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),  // 28: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),          // 29: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),      // 30: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),           // 31: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),        // 32: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),       // 33: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),      // 34: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),     // 35: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),    // 36: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),   // 37: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),  // 38: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),       // 39: isthmus.v1alpha1.PastObject
+	(*CallsRequest)(nil),     // 40: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),    // 41: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),           // 42: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),      // 43: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),     // 44: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),    // 45: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),   // 46: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),      // 47: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),     // 48: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),         // 49: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),    // 50: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),      // 51: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),  // 52: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil), // 53: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),     // 54: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),    // 55: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),   // 56: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),            // 57: isthmus.v1alpha1.Event
+	(*EventField)(nil),       // 58: isthmus.v1alpha1.EventField
+	(*ExportsRequest)(nil),   // 59: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),     // 60: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),    // 61: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),  // 62: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),           // 63: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),    // 64: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),     // 65: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),    // 66: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),      // 67: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),   // 68: isthmus.v1alpha1.StatusResponse
+	(*XDSClient)(nil),        // 69: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),     // 70: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),        // 71: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 72: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 73: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 74: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 75: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 76: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 77: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 78: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 79: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),            // 80: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),    // 81: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 82: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
-	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
-	6,  // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
-	7,  // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
-	1,  // 3: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
-	4,  // 4: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
-	5,  // 5: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
-	1,  // 6: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
-	8,  // 7: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
-	1,  // 8: isthmus.v1alpha1.UnreachedGateway.app:type_name -> isthmus.v1alpha1.App
-	15, // 9: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
-	1,  // 10: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
-	13, // 11: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
-	10, // 12: isthmus.v1alpha1.WatchResponse.access:type_name -> isthmus.v1alpha1.Access
-	11, // 13: isthmus.v1alpha1.Access.declared:type_name -> isthmus.v1alpha1.AppSetEdit
-	11, // 14: isthmus.v1alpha1.Access.undeclared:type_name -> isthmus.v1alpha1.AppSetEdit
-	12, // 15: isthmus.v1alpha1.Access.remote:type_name -> isthmus.v1alpha1.RemoteCaller
-	1,  // 16: isthmus.v1alpha1.AppSetEdit.put:type_name -> isthmus.v1alpha1.App
-	1,  // 17: isthmus.v1alpha1.AppSetEdit.removed:type_name -> isthmus.v1alpha1.App
-	14, // 18: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
-	1,  // 19: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
-	16, // 20: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
-	0,  // 21: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
-	1,  // 22: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 23: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	19, // 24: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
-	21, // 25: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	28, // 26: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	29, // 27: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	23, // 28: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
-	24, // 29: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
-	1,  // 30: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
-	27, // 31: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
-	30, // 32: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
-	30, // 33: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,  // 34: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 35: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	18, // 36: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	18, // 37: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	30, // 38: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	33, // 39: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	30, // 40: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	30, // 41: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	30, // 42: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	37, // 43: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	1,  // 44: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,  // 45: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
-	40, // 46: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	43, // 47: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
-	1,  // 48: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	44, // 49: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	45, // 50: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	1,  // 51: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	48, // 52: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
-	1,  // 53: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	51, // 54: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	52, // 55: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	5,  // 56: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	57, // 57: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,  // 58: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,  // 59: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	76, // 60: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	61, // 61: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	71, // 62: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	72, // 63: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	73, // 64: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	69, // 65: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	70, // 66: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	65, // 67: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	63, // 68: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	1,  // 69: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	64, // 70: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	66, // 71: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	67, // 72: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	68, // 73: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	72, // 74: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	72, // 75: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	75, // 76: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	74, // 77: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	2,  // 78: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	17, // 79: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	20, // 80: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	31, // 81: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	34, // 82: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	35, // 83: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	25, // 84: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	41, // 85: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	46, // 86: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	49, // 87: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	38, // 88: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	53, // 89: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	54, // 90: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	58, // 91: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	59, // 92: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	9,  // 93: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	18, // 94: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	22, // 95: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	32, // 96: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	22, // 97: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	36, // 98: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	26, // 99: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	42, // 100: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	47, // 101: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	50, // 102: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	39, // 103: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	56, // 104: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	55, // 105: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	62, // 106: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	60, // 107: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	93, // [93:108] is the sub-list for method output_type
-	78, // [78:93] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
+	6,   // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
+	7,   // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
+	9,   // 3: isthmus.v1alpha1.WatchRequest.calls:type_name -> isthmus.v1alpha1.CallReport
+	1,   // 4: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
+	4,   // 5: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
+	5,   // 6: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
+	1,   // 7: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
+	8,   // 8: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
+	1,   // 9: isthmus.v1alpha1.UnreachedGateway.app:type_name -> isthmus.v1alpha1.App
+	10,  // 10: isthmus.v1alpha1.CallReport.calls:type_name -> isthmus.v1alpha1.CallCount
+	1,   // 11: isthmus.v1alpha1.CallCount.caller:type_name -> isthmus.v1alpha1.App
+	17,  // 12: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
+	1,   // 13: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
+	15,  // 14: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
+	12,  // 15: isthmus.v1alpha1.WatchResponse.access:type_name -> isthmus.v1alpha1.Access
+	13,  // 16: isthmus.v1alpha1.Access.declared:type_name -> isthmus.v1alpha1.AppSetEdit
+	13,  // 17: isthmus.v1alpha1.Access.undeclared:type_name -> isthmus.v1alpha1.AppSetEdit
+	14,  // 18: isthmus.v1alpha1.Access.remote:type_name -> isthmus.v1alpha1.RemoteCaller
+	1,   // 19: isthmus.v1alpha1.AppSetEdit.put:type_name -> isthmus.v1alpha1.App
+	1,   // 20: isthmus.v1alpha1.AppSetEdit.removed:type_name -> isthmus.v1alpha1.App
+	16,  // 21: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
+	1,   // 22: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
+	18,  // 23: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
+	0,   // 24: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
+	1,   // 25: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 26: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
+	21,  // 27: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
+	23,  // 28: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
+	30,  // 29: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	31,  // 30: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	25,  // 31: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
+	26,  // 32: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
+	1,   // 33: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
+	29,  // 34: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
+	32,  // 35: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
+	32,  // 36: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,   // 37: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 38: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	20,  // 39: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	20,  // 40: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	32,  // 41: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 42: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	32,  // 43: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	32,  // 44: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	32,  // 45: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	39,  // 46: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	1,   // 47: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 48: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
+	42,  // 49: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
+	1,   // 50: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
+	43,  // 51: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
+	10,  // 52: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
+	1,   // 53: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 54: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
+	46,  // 55: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	49,  // 56: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,   // 57: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	50,  // 58: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	51,  // 59: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	1,   // 60: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	54,  // 61: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,   // 62: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	57,  // 63: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	58,  // 64: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	5,   // 65: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	63,  // 66: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 67: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,   // 68: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	82,  // 69: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	67,  // 70: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	77,  // 71: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	78,  // 72: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	79,  // 73: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	75,  // 74: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	76,  // 75: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	71,  // 76: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	69,  // 77: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	1,   // 78: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	70,  // 79: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	72,  // 80: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	73,  // 81: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	74,  // 82: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	78,  // 83: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	78,  // 84: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	81,  // 85: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	80,  // 86: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	2,   // 87: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	19,  // 88: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	22,  // 89: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	33,  // 90: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	36,  // 91: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	37,  // 92: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	27,  // 93: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	47,  // 94: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	52,  // 95: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	55,  // 96: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	44,  // 97: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	40,  // 98: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	59,  // 99: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	60,  // 100: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	64,  // 101: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	65,  // 102: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	11,  // 103: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	20,  // 104: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	24,  // 105: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	34,  // 106: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	24,  // 107: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	38,  // 108: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	28,  // 109: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	48,  // 110: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	53,  // 111: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	56,  // 112: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	45,  // 113: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	41,  // 114: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	62,  // 115: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	61,  // 116: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	68,  // 117: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	66,  // 118: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	103, // [103:119] is the sub-list for method output_type
+	87,  // [87:103] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -6651,6 +7143,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Hello)(nil),
 		(*WatchRequest_Drain)(nil),
 		(*WatchRequest_Unreached)(nil),
+		(*WatchRequest_Calls)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6658,7 +7151,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

@@ -450,6 +450,7 @@ const (
 	Inventory_Sidecars_FullMethodName = "/isthmus.v1alpha1.Inventory/Sidecars"
 	Inventory_Events_FullMethodName   = "/isthmus.v1alpha1.Inventory/Events"
 	Inventory_Probe_FullMethodName    = "/isthmus.v1alpha1.Inventory/Probe"
+	Inventory_Calls_FullMethodName    = "/isthmus.v1alpha1.Inventory/Calls"
 )
 
 // InventoryClient is the client API for Inventory service.
@@ -470,6 +471,9 @@ type InventoryClient interface {
 	// Probe makes a lookup, and connects to what it leads to as far as TLS: at most 16 endpoints,
 	// 2 s each. It tries nothing that the decision does not hold.
 	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
+	// Calls tells who may call the apps of this cluster and who has called them, by callee, in
+	// several messages. Calls are those that sidecars have told this replica of since it started.
+	Calls(ctx context.Context, in *CallsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallsResponse], error)
 }
 
 type inventoryClient struct {
@@ -547,6 +551,25 @@ func (c *inventoryClient) Probe(ctx context.Context, in *ProbeRequest, opts ...g
 	return out, nil
 }
 
+func (c *inventoryClient) Calls(ctx context.Context, in *CallsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[3], Inventory_Calls_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CallsRequest, CallsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_CallsClient = grpc.ServerStreamingClient[CallsResponse]
+
 // InventoryServer is the server API for Inventory service.
 // All implementations must embed UnimplementedInventoryServer
 // for forward compatibility.
@@ -565,6 +588,9 @@ type InventoryServer interface {
 	// Probe makes a lookup, and connects to what it leads to as far as TLS: at most 16 endpoints,
 	// 2 s each. It tries nothing that the decision does not hold.
 	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
+	// Calls tells who may call the apps of this cluster and who has called them, by callee, in
+	// several messages. Calls are those that sidecars have told this replica of since it started.
+	Calls(*CallsRequest, grpc.ServerStreamingServer[CallsResponse]) error
 	mustEmbedUnimplementedInventoryServer()
 }
 
@@ -586,6 +612,9 @@ func (UnimplementedInventoryServer) Events(*EventsRequest, grpc.ServerStreamingS
 }
 func (UnimplementedInventoryServer) Probe(context.Context, *ProbeRequest) (*ProbeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Probe not implemented")
+}
+func (UnimplementedInventoryServer) Calls(*CallsRequest, grpc.ServerStreamingServer[CallsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Calls not implemented")
 }
 func (UnimplementedInventoryServer) mustEmbedUnimplementedInventoryServer() {}
 func (UnimplementedInventoryServer) testEmbeddedByValue()                   {}
@@ -659,6 +688,17 @@ func _Inventory_Probe_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Inventory_Calls_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CallsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Calls(m, &grpc.GenericServerStream[CallsRequest, CallsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_CallsServer = grpc.ServerStreamingServer[CallsResponse]
+
 // Inventory_ServiceDesc is the grpc.ServiceDesc for Inventory service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -685,6 +725,11 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Events",
 			Handler:       _Inventory_Events_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Calls",
+			Handler:       _Inventory_Calls_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -36,6 +36,7 @@ var printedKinds = []struct {
 	{"AppList", "isthmus apps", List[App]{}},
 	{"SidecarList", "isthmus sidecars", List[Sidecar]{}},
 	{"EventList", "isthmus events", List[Event]{}},
+	{"CallList", "isthmus calls, isthmus guard check, isthmus explain --to", List[Call]{}},
 	{"Diagnosis", "isthmus check", Diagnosis{}},
 	{"Event", "isthmus events --watch", Event{}},
 	{"Decision", "isthmus resolve, isthmus explain", Decision{}},

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+// calls asks who may call whom and who has.
+func (c *connection) calls(cmd *cobra.Command, callee, caller catalog.App) (all []show.Call, undeclared uint32, err error) {
+	all = []show.Call{}
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{
+			Callee: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID}, Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
+		})
+		return receive(stream, err, func(m *v1alpha1.CallsResponse) error {
+			for _, callee := range m.GetCallees() {
+				undeclared = callee.GetUndeclared()
+				all = append(all, show.CallsOf(callee)...)
+			}
+			return nil
+		})
+	})
+	return all, undeclared, err
+}
+
+func newCalls(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "calls [NAMESPACE/APP]",
+		Short: "List who calls the apps of this cluster, declared and seen",
+		Long: `List the callers of this cluster's apps, or of one app: those that an object declares, and those
+that the guards of the callees have seen. A service knows the calls that sidecars have told it of
+since it started; where it has replicas, those told to the replica that answers.
+
+OBSERVED calls were let in by a guard that only observes; one that enforces refuses them.`,
+		Example: `  isthmus calls
+  isthmus calls shop/orders
+  isthmus calls --from shop/checkout
+  isthmus calls --undeclared`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
+	output, filter := outputFlag(cmd), appFilter(cmd)
+	from := cmd.Flags().String("from", "", "only calls by this app, namespace/app-id")
+	unseen := cmd.Flags().Bool("unseen", false, "only callers that are declared and were never seen")
+	undeclared := cmd.Flags().Bool("undeclared", false, "only callers that were seen, and that no object declares")
+	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, false))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		namespace, id, err := filter(args)
+		if err != nil {
+			return err
+		}
+		caller, err := optionalApp("from", *from)
+		if err != nil {
+			return err
+		}
+		all, _, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, caller)
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(call show.Call) bool {
+			return *unseen && (call.Seen() || !call.Declared) || *undeclared && (call.Declared || !call.Seen())
+		})
+		if output.Format != show.Table {
+			return show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+		}
+		if len(all) == 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
+			return nil
+		}
+		return show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
+	}
+	return cmd
+}
+
+// optionalApp reads an app that a flag names; the zero App if it is not set.
+func optionalApp(flag, value string) (catalog.App, error) {
+	if value == "" {
+		return catalog.App{}, nil
+	}
+	app, err := catalog.ParseApp(value)
+	if err != nil {
+		return catalog.App{}, misused(fmt.Errorf("--%s: %w", flag, err))
+	}
+	return app, nil
+}
+
+func newGuard(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "guard",
+		Short: "Look at what the callees' guards do",
+		Long:  "Look at what the guards of this cluster's apps do with callers.",
+		Example: `  isthmus guard check
+  isthmus guard check shop/orders`,
+		Args: cobra.ArbitraryArgs,
+		RunE: unknownCommand,
+	}
+	cmd.AddCommand(newGuardCheck(c))
+	return cmd
+}
+
+func newGuardCheck(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check [NAMESPACE/APP]",
+		Short: "List the callers that enforcing would cut off",
+		Long: `List the callers that have called an app of this cluster, and that nothing lets in now. A guard
+that enforces refuses them. So ask this before guard: enforce, after as long a time of observing as
+your apps need to make all their calls. The exit code is 1 if there are any.`,
+		Example: `  isthmus guard check
+  isthmus guard check shop/orders -o json`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
+	output, filter := outputFlag(cmd), appFilter(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		namespace, id, err := filter(args)
+		if err != nil {
+			return err
+		}
+		all, _, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, catalog.App{})
+		if err != nil {
+			return err
+		}
+		seen := 0
+		for i := range all {
+			if all[i].Seen() {
+				seen++
+			}
+		}
+		all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.CutOff() })
+		switch {
+		case output.Format != show.Table:
+			err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+		case len(all) == 0:
+			fmt.Fprintf(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none\n", seen)
+		default:
+			err = show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
+			fmt.Fprintf(cmd.ErrOrStderr(), "enforcing would refuse these %d of %d callers seen; isthmus suggest writes the objects that let them in\n", len(all), seen)
+		}
+		if err == nil && len(all) > 0 {
+			err = errReported
+		}
+		return err
+	}
+	return cmd
+}
+
+// explainCallers is explain --to: who may call an app.
+func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *format) error {
+	app, err := catalog.ParseApp(callee)
+	if err != nil {
+		return misused(fmt.Errorf("--to: %w", err))
+	}
+	all, undeclared, err := c.calls(cmd, app, catalog.App{})
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.Declared })
+	if output.Format != show.Table {
+		return show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+	}
+	if len(all) == 0 && undeclared == 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "nobody may call %s here: no AppEndpoints holds it with a route here, and no AppExport allows another cluster\n", app)
+		return nil
+	}
+	return show.Callers(show.ScreenOf(cmd.OutOrStdout()), all, undeclared)
+}
+
+// explainInbound is explain --from … --inbound: whether a callee's guard lets a caller in, and why.
+func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, output *format) error {
+	cluster, named := catalog.LocalCluster, from
+	if before, rest, found := strings.Cut(from, ":"); found {
+		cluster, named = before, rest
+	}
+	if named == "" {
+		return misused(errors.New("--inbound wants --from: name the caller as namespace/app-id, or cluster:namespace/app-id"))
+	}
+	caller, err := optionalApp("from", named)
+	if err != nil {
+		return err
+	}
+	app, err := optionalApp("inbound", callee)
+	if err != nil {
+		return err
+	}
+	all, _, err := c.calls(cmd, app, caller)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.Is(cluster, caller) })
+	in := slices.ContainsFunc(all, func(call show.Call) bool { return call.Rule != "" })
+	if output.Format != show.Table {
+		err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+	} else {
+		show.Inbound(cmd.OutOrStdout(), from, app.String(), all)
+	}
+	if err == nil && !in {
+		err = errReported
+	}
+	return err
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newSuggest(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "suggest --from NAMESPACE/APP | --to NAMESPACE/APP",
+		Short: "Write the objects that the seen calls need",
+		Long: `Write the object that lets in what the guards of this cluster's apps have seen, as YAML to
+review. It has what stands already, and what was seen; never more.
+
+With --from it is the AppEndpoints of a caller in this cluster. It holds the apps that the caller has
+called here, each with a route to this cluster. With --to it is the AppExport of an app, for its
+callers in other clusters.`,
+		Example: `  isthmus suggest --from shop/checkout
+  isthmus suggest --to shop/orders
+  isthmus suggest --from shop/checkout | isthmus apply --dry-run -f -`,
+		Args: arguments(cobra.NoArgs),
+	}
+	c.flags(cmd, toRead)
+	from := cmd.Flags().String("from", "", "the caller, namespace/app-id")
+	to := cmd.Flags().String("to", "", "the callee, namespace/app-id")
+	for _, flag := range []string{"from", "to"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if (*from == "") == (*to == "") {
+			return misused(errors.New("name the caller by --from, or the callee by --to"))
+		}
+		caller, err := optionalApp("from", *from)
+		if err != nil {
+			return err
+		}
+		callee, err := optionalApp("to", *to)
+		if err != nil {
+			return err
+		}
+		all, _, err := c.calls(cmd, callee, caller)
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.Seen() || call.App == call.Of })
+		if *from != "" {
+			return c.suggestEndpoints(cmd, caller, all)
+		}
+		return c.suggestExport(cmd, callee, all)
+	}
+	return cmd
+}
+
+// standing is the object that is stored under a key; nil if there is none.
+func (c *connection) standing(cmd *cobra.Command, key catalog.Key) (catalog.Object, error) {
+	objects, err := c.get(cmd, catalog.Key{Kind: key.Kind, Namespace: key.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	for i := range objects {
+		if objects[i].Key() == key {
+			return objects[i].Object, nil
+		}
+	}
+	return nil, nil
+}
+
+func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, seen []show.Call) error {
+	object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: caller.Namespace, Name: caller.ID})
+	if err != nil {
+		return err
+	}
+	next := &catalog.AppEndpoints{App: caller}
+	if old, ok := object.(*catalog.AppEndpoints); ok {
+		next.Endpoints = slices.Clone(old.Endpoints)
+	}
+	local := catalog.RouteSpec{Cluster: catalog.LocalCluster, Weight: catalog.DefaultWeight}
+	added := 0
+	for i := range seen {
+		if seen[i].Cluster != catalog.LocalCluster || seen[i].Declared {
+			continue
+		}
+		at := slices.IndexFunc(next.Endpoints, func(e catalog.Endpoint) bool { return e.App == seen[i].Of })
+		if at < 0 {
+			next.Endpoints = append(next.Endpoints, catalog.Endpoint{App: seen[i].Of, Routes: []catalog.RouteSpec{local}})
+		} else { // its routes lead elsewhere only
+			next.Endpoints[at].Routes = append(slices.Clone(next.Endpoints[at].Routes), local)
+		}
+		added++
+	}
+	if added == 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "no call of %s was seen here that its AppEndpoints does not hold\n", caller)
+		return nil
+	}
+	return write(cmd, next)
+}
+
+func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen []show.Call) error {
+	object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppExport, Namespace: callee.Namespace, Name: callee.ID})
+	if err != nil {
+		return err
+	}
+	next := &catalog.AppExport{App: callee}
+	if old, ok := object.(*catalog.AppExport); ok {
+		next.Allow = slices.Clone(old.Allow)
+	}
+	added := 0
+	for i := range seen {
+		call := &seen[i]
+		if call.Cluster == catalog.LocalCluster || call.Rule != "" || call.App == (catalog.App{}) {
+			continue
+		}
+		if call.Cluster == "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "left out: %s of trust domain %s; no Cluster object names that domain in spec.trust.appDomain\n", call.App, call.TrustDomain)
+			continue
+		}
+		next.Allow = append(next.Allow, catalog.Allow{Cluster: call.Cluster, Namespace: call.App.Namespace, App: call.App.ID})
+		added++
+	}
+	if added == 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "no call of %s from another cluster was seen that its AppExport does not allow\n", callee)
+		return nil
+	}
+	return write(cmd, next)
+}
+
+func write(cmd *cobra.Command, object catalog.Object) error {
+	_, err := cmd.OutOrStdout().Write(api.EncodeYAML(object))
+	return err
+}

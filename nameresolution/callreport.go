@@ -1,0 +1,86 @@
+package nameresolution
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Reports of calls: how often at most, and how many callers one names.
+const (
+	callReportPause = 5 * time.Second
+	maxCallReport   = 400
+)
+
+// callReports tells the service who called since the report before, until ctx ends or the stream
+// does, which Recv tells.
+func (c *client) callReports(ctx context.Context, ch *channel) {
+	tick := time.NewTicker(callReportPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if c.reportCalls(ch) != nil {
+			return
+		}
+	}
+}
+
+func (c *client) reportCalls(ch *channel) error {
+	c.reportingCalls.Lock()
+	defer c.reportingCalls.Unlock()
+	now := c.guard.Calls()
+	for len(now) > 0 {
+		m := &pb.CallReport{}
+		sent := map[callKey]Calls{}
+		for len(now) > 0 && len(m.Calls) < maxCallReport {
+			calls, key := now[0], callKey{now[0].Principal, now[0].Others}
+			now = now[1:]
+			if count := calls.since(c.reported[key]); count != nil {
+				m.Calls = append(m.Calls, count)
+				sent[key] = calls
+			}
+		}
+		if len(m.Calls) == 0 {
+			continue
+		}
+		if err := ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}}); err != nil {
+			return err
+		}
+		for key, calls := range sent {
+			c.reported[key] = calls
+		}
+	}
+	return nil
+}
+
+// callKey names a caller in reports.
+type callKey struct {
+	catalog.Principal
+	others bool
+}
+
+// since is the message for the calls that were not reported yet; nil if there are none.
+func (c *Calls) since(before Calls) *pb.CallCount {
+	if c.Count == before.Count {
+		return nil
+	}
+	m := &pb.CallCount{
+		Domain: c.Domain, Cluster: c.Cluster,
+		LetIn:    c.Count[LetIn] - before.Count[LetIn],
+		Observed: c.Count[Observed] - before.Count[Observed],
+		Refused:  c.Count[Refused] - before.Count[Refused],
+		NotReady: c.Count[NotReady] - before.Count[NotReady],
+		TookMs:   uint64(max(0, (c.Took - before.Took).Milliseconds())),
+	}
+	if c.App != (catalog.App{}) {
+		m.Caller = wire.App(c.App)
+	}
+	return m
+}

@@ -1,0 +1,122 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// Bounds of what is kept of calls, and of one report.
+const (
+	maxCallRecords  = 200_000 // in all
+	maxCallersOfApp = 5000
+	maxCallReport   = 400
+)
+
+// CallRecord is the calls of one caller to one app, as the callee's sidecars have told this
+// replica since it started.
+type CallRecord struct {
+	Caller  catalog.Principal // zero: callers that no certificate names, or that there was no room for
+	Cluster string            // that the caller is in; see [pb.CallCount]
+	Count   pb.CallCount      // only the numbers
+	Last    time.Time         // when it was told
+}
+
+// callLog has the records by callee and caller.
+type callLog struct {
+	mu      sync.Mutex
+	callees map[catalog.App]map[catalog.Principal]*CallRecord
+	count   int
+}
+
+// add adds the calls that a sidecar of an app reports. What there is no room for counts as by
+// callers without a name.
+func (l *callLog) add(callee catalog.App, now time.Time, m *pb.CallReport) error {
+	if len(m.GetCalls()) > maxCallReport {
+		return fmt.Errorf("%d callers; at most %d are taken", len(m.GetCalls()), maxCallReport)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.callees == nil {
+		l.callees = map[catalog.App]map[catalog.Principal]*CallRecord{}
+	}
+	callers := l.callees[callee]
+	if callers == nil {
+		callers = map[catalog.Principal]*CallRecord{}
+		l.callees[callee] = callers
+	}
+	for i, c := range m.GetCalls() {
+		who := catalog.Principal{}
+		if c.GetCaller() != nil {
+			app, err := wire.ParseApp(c.GetCaller())
+			if err != nil || len(c.GetDomain()) > maxInstanceID {
+				return fmt.Errorf("calls[%d]: no app of a trust domain: %w", i, err)
+			}
+			who = catalog.Principal{Domain: c.GetDomain(), App: app}
+		}
+		r := callers[who]
+		if r == nil && (len(callers) >= maxCallersOfApp || l.count >= maxCallRecords) {
+			who = catalog.Principal{}
+			r = callers[who]
+		}
+		if r == nil {
+			r = &CallRecord{Caller: who}
+			callers[who] = r
+			l.count++
+		}
+		if cluster := c.GetCluster(); cluster == "" || catalog.CheckCluster(cluster) == nil || cluster == catalog.LocalCluster {
+			r.Cluster = cluster
+		}
+		r.Count.LetIn += c.GetLetIn()
+		r.Count.Observed += c.GetObserved()
+		r.Count.Refused += c.GetRefused()
+		r.Count.NotReady += c.GetNotReady()
+		r.Count.TookMs += c.GetTookMs()
+		r.Last = now
+	}
+	return nil
+}
+
+// Calls returns the records of an app, in no particular order.
+func (s *Server) Calls(callee catalog.App) []*CallRecord {
+	l := &s.calls
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*CallRecord, 0, len(l.callees[callee]))
+	for _, r := range l.callees[callee] {
+		all = append(all, &CallRecord{Caller: r.Caller, Cluster: r.Cluster, Last: r.Last, Count: pb.CallCount{
+			LetIn: r.Count.LetIn, Observed: r.Count.Observed, Refused: r.Count.Refused, NotReady: r.Count.NotReady, TookMs: r.Count.TookMs,
+		}})
+	}
+	return all
+}
+
+// Called returns the apps that were called, in no particular order.
+func (s *Server) Called() []catalog.App {
+	l := &s.calls
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]catalog.App, 0, len(l.callees))
+	for app := range l.callees {
+		all = append(all, app)
+	}
+	return all
+}
+
+// callReport takes in what a sidecar tells of calls to its app.
+func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
+	if err := w.s.calls.add(w.hello.app, time.Now(), m); err != nil {
+		return status.Errorf(codes.InvalidArgument, "calls: %v", err)
+	}
+	live.Sleep(ctx, reportPause)
+	return nil
+}
