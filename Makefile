@@ -149,12 +149,15 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
 .PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
+bench: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
 	go test -run '^$$' -bench 'Changes|Deliver' -benchtime 200x ./resolver-service/topology ./configstore/...
 	go test -run '^$$' -bench Start -benchtime 2x ./configstore/...
+
+bench-guard: ## what the guard costs a call, beside Dapr's accessControl
+	cd $(DAPRD_MODULE) && go test -run '^$$' -bench Guard -tags $(DAPRD_TAGS) ./component
 
 bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
 	@cd $(DAPRD_MODULE) && go run -tags $(DAPRD_TAGS) ./resolvebench $(BENCH)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,12 +22,12 @@ import (
 )
 
 // guarded is a replica of a cluster whose apps call nothing without a selection.
-func guarded(t *testing.T, address string, mode catalog.GuardMode, cfg stream.Config) *service {
+func guarded(t testing.TB, address string, mode catalog.GuardMode, cfg stream.Config) *service {
 	t.Helper()
 	return serveIn(t, address, cfg, topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Guard: mode})
 }
 
-func free(t *testing.T) string {
+func free(t testing.TB) string {
 	t.Helper()
 	port, err := sandbox.FreePort()
 	if err != nil {
@@ -49,7 +50,7 @@ func call(r *nameresolution.Resolver, caller catalog.App) error {
 	return r.Guard().Caller(catalog.Principal{Domain: "west.example", App: caller}).Admit(context.Background())
 }
 
-func outcome(t *testing.T, err error) catalog.Outcome {
+func outcome(t testing.TB, err error) catalog.Outcome {
 	t.Helper()
 	if err == nil {
 		return catalog.OK
@@ -62,7 +63,7 @@ func outcome(t *testing.T, err error) catalog.Outcome {
 }
 
 // becomes waits until calls of a caller end so.
-func becomes(t *testing.T, r *nameresolution.Resolver, caller catalog.App, want catalog.Outcome) {
+func becomes(t testing.TB, r *nameresolution.Resolver, caller catalog.App, want catalog.Outcome) {
 	t.Helper()
 	await(t, caller.String()+" is "+want.String(), func() bool { return outcome(t, call(r, caller)) == want })
 }
@@ -247,4 +248,33 @@ func TestACallThatIsLetInCostsNoAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { _ = caller.Admit(context.Background()) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// BenchmarkEnforcing is one changed selection until the last of 100 sidecars of the callee enforces
+// it, in milliseconds, over a real service on loopback.
+func BenchmarkEnforcing(b *testing.B) {
+	const sidecars = 100
+	s := guarded(b, free(b), catalog.GuardEnforce, stream.Config{MaxInstances: sidecars})
+	all := make([]*nameresolution.Caller, sidecars)
+	for i := range all {
+		r := sidecar(b, ledger, 51000+i, s.address)
+		all[i] = r.Guard().Caller(catalog.Principal{Domain: "west.example", App: checkout})
+		becomes(b, r, checkout, catalog.Denied)
+	}
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		callees := [][]catalog.App{{ledger}, {orders}}[i%2]
+		began := time.Now()
+		s.declares(checkout, callees...)
+		for _, c := range all {
+			for (c.Admit(b.Context()) == nil) != (i%2 == 0) {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(0, "ns/op")
 }

@@ -34,14 +34,14 @@ var (
 
 // service is one replica of a resolver service, on loopback.
 type service struct {
-	t        *testing.T
+	t        testing.TB
 	topology *topology.Topology
 	address  string
 	stop     func()
 }
 
 // serve runs a replica at an address that nobody else is given while it is away.
-func serve(t *testing.T) *service {
+func serve(t testing.TB) *service {
 	t.Helper()
 	port, err := sandbox.FreePort()
 	if err != nil {
@@ -52,17 +52,17 @@ func serve(t *testing.T) *service {
 
 // serveAt runs a replica. It knows an instance of orders, as from a source that all
 // replicas share.
-func serveAt(t *testing.T, address string) *service {
+func serveAt(t testing.TB, address string) *service {
 	t.Helper()
 	return serveWith(t, address, stream.Config{})
 }
 
-func serveWith(t *testing.T, address string, cfg stream.Config) *service {
+func serveWith(t testing.TB, address string, cfg stream.Config) *service {
 	t.Helper()
 	return serveIn(t, address, cfg, topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true})
 }
 
-func serveIn(t *testing.T, address string, cfg stream.Config, in topology.Config) *service {
+func serveIn(t testing.TB, address string, cfg stream.Config, in topology.Config) *service {
 	t.Helper()
 	s := &service{t: t, topology: topology.New(in, quiet)}
 	server, err := stream.New(cfg, s.topology, prometheus.NewRegistry(), quiet)
@@ -115,13 +115,13 @@ func (s *service) has(app catalog.App, addresses ...string) {
 }
 
 // sidecar is the component as daprd has it, following these replicas.
-func sidecar(t *testing.T, app catalog.App, port int, replicas ...string) *nameresolution.Resolver {
+func sidecar(t testing.TB, app catalog.App, port int, replicas ...string) *nameresolution.Resolver {
 	t.Helper()
 	return sidecarWith(t, app, port, map[string]any{"resolver": strings.Join(replicas, ", ")})
 }
 
 // sidecarWith is a sidecar with more in its configuration.
-func sidecarWith(t *testing.T, app catalog.App, port int, with map[string]any) *nameresolution.Resolver {
+func sidecarWith(t testing.TB, app catalog.App, port int, with map[string]any) *nameresolution.Resolver {
 	t.Helper()
 	r := nameresolution.New(nameresolution.Options{Logger: quiet})
 	configuration := map[string]any{"cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "20s"}
@@ -139,7 +139,7 @@ func sidecarWith(t *testing.T, app catalog.App, port int, with map[string]any) *
 }
 
 // finds waits until a lookup answers want, and says how long that took.
-func finds(t *testing.T, r *nameresolution.Resolver, app catalog.App, want string) time.Duration {
+func finds(t testing.TB, r *nameresolution.Resolver, app catalog.App, want string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	var got string
@@ -298,7 +298,7 @@ func registered(s *service, most int) int {
 	return len(seen)
 }
 
-func await(t *testing.T, what string, holds func() bool) {
+func await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

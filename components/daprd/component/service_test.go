@@ -33,7 +33,7 @@ type sidecar struct {
 }
 
 // newSidecar makes the resolver as daprd does, without Init.
-func newSidecar(t *testing.T) *sidecar {
+func newSidecar(t testing.TB) *sidecar {
 	t.Helper()
 	reg := registry.NewRegistry()
 	reg.Logger = logger.NewLogger(t.Name())
@@ -49,7 +49,7 @@ func newSidecar(t *testing.T) *sidecar {
 }
 
 // start calls Init as daprd does for a sidecar of app with this internal port.
-func (s *sidecar) start(t *testing.T, app catalog.App, port int, configuration any) error {
+func (s *sidecar) start(t testing.TB, app catalog.App, port int, configuration any) error {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -70,7 +70,7 @@ func (s *sidecar) start(t *testing.T, app catalog.App, port int, configuration a
 }
 
 // sidecarOf is a sidecar that follows the service.
-func sidecarOf(t *testing.T, service string, app catalog.App, port int) *sidecar {
+func sidecarOf(t testing.TB, service string, app catalog.App, port int) *sidecar {
 	t.Helper()
 	s := newSidecar(t)
 	if err := s.start(t, app, port, withService(service)); err != nil {
@@ -89,7 +89,7 @@ func (s *sidecar) find(app catalog.App) (string, error) {
 
 // waitForAddress waits until lookups find the app at the port, or nowhere if that is 0. Lookups of
 // other apps return the app's name, and calls to that go to the address.
-func (s *sidecar) waitForAddress(t *testing.T, app catalog.App, port int) {
+func (s *sidecar) waitForAddress(t testing.TB, app catalog.App, port int) {
 	t.Helper()
 	want := ""
 	if port != 0 {

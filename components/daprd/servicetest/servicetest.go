@@ -18,7 +18,7 @@ import (
 
 // Start runs a resolver service of cluster west, without TLS, until the test ends. It returns the
 // service's address. Apps may resolve any app of the cluster.
-func Start(t *testing.T) (address string) {
+func Start(t testing.TB) (address string) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	top := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, log)
