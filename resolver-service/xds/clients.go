@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -32,24 +33,51 @@ type rejection struct {
 	since    time.Time
 }
 
-// clients are the streams that are open, for operators.
+// clients are the streams that are open.
 type clients struct {
+	max int // streams; half for one app
+
 	mu  sync.Mutex
 	all map[*stream]*[kinds]*rejection
+	of  map[catalog.App]*account
 }
 
-func newClients() *clients { return &clients{all: map[*stream]*[kinds]*rejection{}} }
+// account is what the streams of one app have the service hold.
+type account struct {
+	streams int          // guarded by clients.mu
+	names   atomic.Int64 // that one of them was the first to follow, of all types
+}
 
-func (c *clients) add(st *stream) {
+func newClients(most int) *clients {
+	return &clients{max: most, all: map[*stream]*[kinds]*rejection{}, of: map[catalog.App]*account{}}
+}
+
+// add counts a stream, or says why it is refused.
+func (c *clients) add(st *stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all[st] = &[kinds]*rejection{}
+	of := c.of[st.client.app]
+	switch half := max(c.max/2, 1); {
+	case len(c.all) >= c.max:
+		return exceeded("%d streams are open, which is the limit; raise xds.maxConnections", c.max)
+	case of == nil:
+		of = &account{}
+		c.of[st.client.app] = of
+	case of.streams >= half:
+		return exceeded("%s has %d streams, and one app may have half of xds.maxConnections; close some, or raise it", st.client.app, half)
+	}
+	of.streams++
+	st.account, c.all[st] = of, &[kinds]*rejection{}
+	return nil
 }
 
 func (c *clients) remove(st *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, st)
+	if st.account.streams--; st.account.streams == 0 {
+		delete(c.of, st.client.app)
+	}
 }
 
 // each calls a function with every client.
