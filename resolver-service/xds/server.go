@@ -125,21 +125,12 @@ func newServer(cfg config) (*Server, error) {
 // run serves until ctx ends.
 func (s *Server) run(ctx context.Context, l *bounded.Listener) error {
 	s.listener = l
+	defer s.running.Wait()
+	stop := func() { s.stop(status.Error(codes.Unavailable, "xds: the service is stopping; reconnect")) }
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
 	s.running.Go(s.settle)
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		s.stop(status.Error(codes.Unavailable, "the service is shutting down"))
-		s.running.Wait()
-		s.grpc.Stop()
-	})
-	err := s.grpc.Serve(l)
-	if stop() {
-		s.grpc.Stop()
-		return fmt.Errorf("xds: %w", err)
-	}
-	<-stopped
-	return nil
+	return edge.ServeGRPC(ctx, l, s.grpc)
 }
 
 // settle waits until views have all that they had before the service started, as far as that can be
