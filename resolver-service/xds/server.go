@@ -22,7 +22,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
@@ -361,5 +360,3 @@ func (s *Server) trusted() []identity.Trusted {
 	}
 	return []identity.Trusted{s.pair.Trusted()}
 }
-
-func (s *Server) status(answer *v1alpha1.StatusResponse) { answer.Xds = s.clients.status() }

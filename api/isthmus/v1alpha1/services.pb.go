@@ -4330,9 +4330,10 @@ type StatusResponse struct {
 	Sources []*SourceStatus `protobuf:"bytes,17,rep,name=sources,proto3" json:"sources,omitempty"`
 	// What is trusted: the service's own certificate and roots, and those of peers.
 	Trust         []*TrustStatus `protobuf:"bytes,18,rep,name=trust,proto3" json:"trust,omitempty"`
-	Replica       string         `protobuf:"bytes,19,opt,name=replica,proto3" json:"replica,omitempty"` // the name of this replica; empty where there is one only
-	Dns           *DNSStatus     `protobuf:"bytes,20,opt,name=dns,proto3" json:"dns,omitempty"`         // where DNS is answered; absent where it is not
-	Xds           []*XDSClient   `protobuf:"bytes,30,rep,name=xds,proto3" json:"xds,omitempty"`
+	Replica       string         `protobuf:"bytes,19,opt,name=replica,proto3" json:"replica,omitempty"`                      // the name of this replica; empty where there is one only
+	Dns           *DNSStatus     `protobuf:"bytes,20,opt,name=dns,proto3" json:"dns,omitempty"`                              // where DNS is answered; absent where it is not
+	Xds           []*XDSClient   `protobuf:"bytes,30,rep,name=xds,proto3" json:"xds,omitempty"`                              // at most 50: those that refuse something first, then gateways
+	XdsCounts     *XDSCounts     `protobuf:"bytes,31,opt,name=xds_counts,json=xdsCounts,proto3" json:"xds_counts,omitempty"` // of all clients of xDS; absent where it is not served
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4514,6 +4515,74 @@ func (x *StatusResponse) GetXds() []*XDSClient {
 	return nil
 }
 
+func (x *StatusResponse) GetXdsCounts() *XDSCounts {
+	if x != nil {
+		return x.XdsCounts
+	}
+	return nil
+}
+
+// XDSCounts counts the clients of xDS.
+type XDSCounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Clients       uint32                 `protobuf:"varint,1,opt,name=clients,proto3" json:"clients,omitempty"`
+	Gateways      uint32                 `protobuf:"varint,2,opt,name=gateways,proto3" json:"gateways,omitempty"` // among them
+	Refusing      uint32                 `protobuf:"varint,3,opt,name=refusing,proto3" json:"refusing,omitempty"` // among them, something that they were sent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *XDSCounts) Reset() {
+	*x = XDSCounts{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *XDSCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*XDSCounts) ProtoMessage() {}
+
+func (x *XDSCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
+func (*XDSCounts) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *XDSCounts) GetClients() uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return 0
+}
+
+func (x *XDSCounts) GetGateways() uint32 {
+	if x != nil {
+		return x.Gateways
+	}
+	return 0
+}
+
+func (x *XDSCounts) GetRefusing() uint32 {
+	if x != nil {
+		return x.Refusing
+	}
+	return 0
+}
+
 // XDSClient is a client of xDS.
 type XDSClient struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4530,7 +4599,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4542,7 +4611,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4555,7 +4624,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -4620,7 +4689,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4701,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4714,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -4694,7 +4763,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4706,7 +4775,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4719,7 +4788,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -4768,7 +4837,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4780,7 +4849,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4793,7 +4862,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -4829,7 +4898,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4841,7 +4910,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4854,7 +4923,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -4897,7 +4966,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4909,7 +4978,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4922,7 +4991,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DNSHost) GetName() string {
@@ -4969,7 +5038,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4981,7 +5050,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4994,7 +5063,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -5065,7 +5134,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5077,7 +5146,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5090,7 +5159,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -5163,7 +5232,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5175,7 +5244,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5188,7 +5257,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -5243,7 +5312,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5255,7 +5324,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5268,7 +5337,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -5325,7 +5394,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5406,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5419,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -5533,7 +5602,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5545,7 +5614,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5558,7 +5627,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -5595,7 +5664,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5607,7 +5676,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5620,7 +5689,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -5988,7 +6057,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n" +
 	"\x05found\x18\x05 \x01(\tR\x05found\x12\x10\n" +
-	"\x03fix\x18\x06 \x01(\tR\x03fix\"\x8a\x06\n" +
+	"\x03fix\x18\x06 \x01(\tR\x03fix\"\xc6\x06\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -6011,7 +6080,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05trust\x18\x12 \x03(\v2\x1d.isthmus.v1alpha1.TrustStatusR\x05trust\x12\x18\n" +
 	"\areplica\x18\x13 \x01(\tR\areplica\x12-\n" +
 	"\x03dns\x18\x14 \x01(\v2\x1b.isthmus.v1alpha1.DNSStatusR\x03dns\x12-\n" +
-	"\x03xds\x18\x1e \x03(\v2\x1b.isthmus.v1alpha1.XDSClientR\x03xds\"\xf6\x01\n" +
+	"\x03xds\x18\x1e \x03(\v2\x1b.isthmus.v1alpha1.XDSClientR\x03xds\x12:\n" +
+	"\n" +
+	"xds_counts\x18\x1f \x01(\v2\x1b.isthmus.v1alpha1.XDSCountsR\txdsCounts\"]\n" +
+	"\tXDSCounts\x12\x18\n" +
+	"\aclients\x18\x01 \x01(\rR\aclients\x12\x1a\n" +
+	"\bgateways\x18\x02 \x01(\rR\bgateways\x12\x1a\n" +
+	"\brefusing\x18\x03 \x01(\rR\brefusing\"\xf6\x01\n" +
 	"\tXDSClient\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
@@ -6147,7 +6222,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),              // 1: isthmus.v1alpha1.App
@@ -6209,20 +6284,21 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*CheckResponse)(nil),    // 57: isthmus.v1alpha1.CheckResponse
 	(*CheckResult)(nil),      // 58: isthmus.v1alpha1.CheckResult
 	(*StatusResponse)(nil),   // 59: isthmus.v1alpha1.StatusResponse
-	(*XDSClient)(nil),        // 60: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),     // 61: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),        // 62: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),      // 63: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),      // 64: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),          // 65: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),     // 66: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),      // 67: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),      // 68: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),    // 69: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),       // 70: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),            // 71: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),    // 72: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),            // 73: isthmus.v1alpha1.Allow
+	(*XDSCounts)(nil),        // 60: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),        // 61: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),     // 62: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),        // 63: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 64: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 65: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 66: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 67: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 68: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 69: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 70: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 71: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),            // 72: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),    // 73: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 74: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,  // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -6279,59 +6355,60 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	54, // 51: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
 	1,  // 52: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
 	1,  // 53: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	73, // 54: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	74, // 54: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
 	58, // 55: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	68, // 56: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	69, // 57: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	70, // 58: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	66, // 59: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	67, // 60: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	62, // 61: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	60, // 62: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	1,  // 63: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	61, // 64: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	63, // 65: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	64, // 66: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	65, // 67: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	69, // 68: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	69, // 69: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	72, // 70: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	71, // 71: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	2,  // 72: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	14, // 73: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	17, // 74: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	28, // 75: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	31, // 76: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	32, // 77: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	22, // 78: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	38, // 79: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	43, // 80: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	46, // 81: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	35, // 82: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	50, // 83: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	51, // 84: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	55, // 85: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	56, // 86: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	9,  // 87: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	15, // 88: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	19, // 89: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	29, // 90: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	19, // 91: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	33, // 92: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	23, // 93: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	39, // 94: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	44, // 95: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	47, // 96: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	36, // 97: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	53, // 98: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	52, // 99: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	59, // 100: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	57, // 101: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	87, // [87:102] is the sub-list for method output_type
-	72, // [72:87] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	69, // 56: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	70, // 57: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	71, // 58: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	67, // 59: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	68, // 60: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	63, // 61: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	61, // 62: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	60, // 63: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	1,  // 64: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	62, // 65: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	64, // 66: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	65, // 67: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	66, // 68: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	70, // 69: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	70, // 70: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	73, // 71: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	72, // 72: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	2,  // 73: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	14, // 74: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	17, // 75: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	28, // 76: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	31, // 77: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	32, // 78: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	22, // 79: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	38, // 80: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	43, // 81: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	46, // 82: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	35, // 83: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	50, // 84: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	51, // 85: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	55, // 86: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	56, // 87: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	9,  // 88: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	15, // 89: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	19, // 90: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	29, // 91: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	19, // 92: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	33, // 93: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	23, // 94: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	39, // 95: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	44, // 96: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	47, // 97: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	36, // 98: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	53, // 99: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	52, // 100: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	59, // 101: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	57, // 102: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	88, // [88:103] is the sub-list for method output_type
+	73, // [73:88] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -6351,7 +6428,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   5,
 		},
