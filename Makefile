@@ -148,7 +148,7 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
-.PHONY: bench-go bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
+.PHONY: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
 bench: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through

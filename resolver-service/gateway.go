@@ -100,5 +100,5 @@ func (i *ingress) servePeers(ctx context.Context) error {
 	case <-i.links.Known():
 	case <-first.Done():
 	}
-	return serveGRPC(ctx, i.dispatcher, i.grpc)
+	return edge.ServeGRPC(ctx, i.dispatcher, i.grpc)
 }

@@ -43,5 +43,5 @@ func (c *Config) operatorAddress() string {
 func (s *Service) operatorPart() edge.Part {
 	r := s.resolver
 	r.local = r.newServer(atOperator, identity.LocalCredentials(), trustedOptions()...)
-	return edge.Part{Run: func(ctx context.Context) error { return serveGRPC(ctx, s.listeners.tcp["operator"], r.local) }}
+	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.tcp["operator"], r.local) }}
 }

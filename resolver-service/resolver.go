@@ -159,43 +159,12 @@ func (r *resolver) serve(ctx context.Context) error {
 	_ = r.identity.Wait(first) // without one it serves all the same, and /readyz says so
 	cancel()
 	if r.trusted == nil {
-		return serveGRPC(ctx, r.listener, r.grpc)
+		return edge.ServeGRPC(ctx, r.listener, r.grpc)
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = r.trusted.Serve(r.dispatcher) }) // ends when it is stopped
 	defer serving.Wait()
-	return serveGRPC(ctx, r.listener, r.grpc, r.trusted)
-}
-
-// callsTimeout is how long calls that run may go on after the end.
-const callsTimeout = 2 * time.Second
-
-// serveGRPC has the first of the servers serve until ctx ends. Then all of them let calls
-// that run finish.
-func serveGRPC(ctx context.Context, l net.Listener, servers ...*grpc.Server) error {
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		late := time.AfterFunc(callsTimeout, func() { each(servers, (*grpc.Server).Stop) })
-		defer late.Stop()
-		each(servers, (*grpc.Server).GracefulStop)
-	})
-	err := servers[0].Serve(l)
-	if stop() {
-		each(servers, (*grpc.Server).Stop)
-		return err
-	}
-	<-stopped
-	return nil
-}
-
-// each calls do for all servers at once, and waits.
-func each(servers []*grpc.Server, do func(*grpc.Server)) {
-	var all sync.WaitGroup
-	for _, server := range servers {
-		all.Go(func() { do(server) })
-	}
-	all.Wait()
+	return edge.ServeGRPC(ctx, r.listener, r.grpc, r.trusted)
 }
 
 // refuses tells whether a sidecar is gone for certain: its machine says that nobody listens

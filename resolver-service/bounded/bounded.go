@@ -245,6 +245,21 @@ func (l *Listener) Hangup(remote net.Addr) {
 	}
 }
 
+// HangupPending closes the pending connections.
+func (l *Listener) HangupPending() {
+	l.mu.Lock()
+	var all []*Conn
+	for _, c := range l.open {
+		if c.state.Load() != established {
+			all = append(all, c)
+		}
+	}
+	l.mu.Unlock()
+	for _, c := range all {
+		c.Close()
+	}
+}
+
 // Len returns how many connections are open, and how many of them are pending.
 func (l *Listener) Len() (open, pending int) {
 	l.mu.Lock()

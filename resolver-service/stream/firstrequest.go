@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 )
 
 // firstRequest is a client's first message, decoded. The known entries of a hello are separate:
@@ -30,11 +31,11 @@ const (
 )
 
 // parseFirstRequest decodes a message. Its errors are those of gRPC.
-func parseFirstRequest(raw *rawRequest, sets *knownSets, client string, maxKnown int) (*firstRequest, error) {
+func parseFirstRequest(raw *rawgrpc.Received, sets *knownSets, client string, maxKnown int) (*firstRequest, error) {
 	entries := &entries{max: maxKnown}
 	var fields []byte // of the hello, without the known entries
 	var isHello bool
-	rest, err := split(raw.bytes, fieldHello, func(hello []byte) error {
+	rest, err := split(raw.Bytes, fieldHello, func(hello []byte) error {
 		isHello = true
 		others, err := split(hello, fieldKnown, entries.add)
 		fields = append(fields, others...)

@@ -8,6 +8,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 )
 
 // FuzzOpening compares the decoding of a first message with protobuf's own.
@@ -29,7 +30,7 @@ func FuzzOpening(f *testing.F) {
 	}
 	sets := newKnownSets(budget.New(knownTotal, knownTotal))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := parseFirstRequest(&rawRequest{text}, sets, "fuzz", 1000)
+		got, err := parseFirstRequest(&rawgrpc.Received{Bytes: text}, sets, "fuzz", 1000)
 		if err != nil {
 			return // protobuf accepts some messages that are refused here, such as a known entry without an app
 		}

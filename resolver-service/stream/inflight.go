@@ -106,8 +106,8 @@ func (b *inFlight) close() {
 	}
 }
 
-// buffers returns the message in pieces. gRPC reports when each has left.
-func (d *delivery) buffers() mem.BufferSlice {
+// Buffers returns the message in pieces. gRPC reports when each has left.
+func (d *delivery) Buffers() mem.BufferSlice {
 	text := d.msg.encoded
 	pieces := make(mem.BufferSlice, 0, len(text)/chunkBytes+1)
 	followed := 0

@@ -29,6 +29,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
@@ -169,7 +170,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(MaxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
-		grpc.ForceServerCodecV2(newCodec()),
+		rawgrpc.ServerCodec(),
 		grpc.WriteBufferSize(8 << 10),
 		grpc.ReadBufferSize(0), // clients say little, and TLS has a buffer of its own
 		// Fixed windows: measuring the bandwidth would cost a ping for every message. They bound

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -233,7 +234,7 @@ func (w *watch) read(ctx context.Context) {
 	defer first.known.release()
 	w.first <- first
 	for {
-		var raw rawRequest
+		var raw rawgrpc.Received
 		err := w.stream.RecvMsg(&raw)
 		if err == nil {
 			err = w.handle(ctx, &raw)
@@ -253,7 +254,7 @@ func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 		return nil, err
 	}
 	defer release()
-	var raw rawRequest
+	var raw rawgrpc.Received
 	if err := w.stream.RecvMsg(&raw); err != nil {
 		return nil, err
 	}
@@ -264,12 +265,12 @@ func (w *watch) readFirst(ctx context.Context) (*firstRequest, error) {
 const maxLaterBytes = 64 << 10
 
 // handle processes a message after the first.
-func (w *watch) handle(ctx context.Context, raw *rawRequest) error {
-	if len(raw.bytes) > maxLaterBytes {
-		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are allowed", len(raw.bytes), maxLaterBytes)
+func (w *watch) handle(ctx context.Context, raw *rawgrpc.Received) error {
+	if len(raw.Bytes) > maxLaterBytes {
+		return status.Errorf(codes.ResourceExhausted, "a message of %d bytes after the hello; at most %d are allowed", len(raw.Bytes), maxLaterBytes)
 	}
 	req := &pb.WatchRequest{}
-	if err := proto.Unmarshal(raw.bytes, req); err != nil {
+	if err := proto.Unmarshal(raw.Bytes, req); err != nil {
 		return malformed(err)
 	}
 	select {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -32,24 +33,51 @@ type rejection struct {
 	since    time.Time
 }
 
-// clients are the streams that are open, for operators.
+// clients are the streams that are open.
 type clients struct {
+	max int // streams; half for one app
+
 	mu  sync.Mutex
 	all map[*stream]*[kinds]*rejection
+	of  map[catalog.App]*account
 }
 
-func newClients() *clients { return &clients{all: map[*stream]*[kinds]*rejection{}} }
+// account is what the streams of one app have the service hold.
+type account struct {
+	streams int          // guarded by clients.mu
+	names   atomic.Int64 // that one of them was the first to follow, of all types
+}
 
-func (c *clients) add(st *stream) {
+func newClients(most int) *clients {
+	return &clients{max: most, all: map[*stream]*[kinds]*rejection{}, of: map[catalog.App]*account{}}
+}
+
+// add counts a stream, or says why it is refused.
+func (c *clients) add(st *stream) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all[st] = &[kinds]*rejection{}
+	of := c.of[st.client.app]
+	switch half := max(c.max/2, 1); {
+	case len(c.all) >= c.max:
+		return exceeded("%d streams are open, which is the limit; raise xds.maxConnections", c.max)
+	case of == nil:
+		of = &account{}
+		c.of[st.client.app] = of
+	case of.streams >= half:
+		return exceeded("%s has %d streams, and one app may have half of xds.maxConnections; close some, or raise it", st.client.app, half)
+	}
+	of.streams++
+	st.account, c.all[st] = of, &[kinds]*rejection{}
+	return nil
 }
 
 func (c *clients) remove(st *stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.all, st)
+	if st.account.streams--; st.account.streams == 0 {
+		delete(c.of, st.client.app)
+	}
 }
 
 // each calls a function with every client.
@@ -73,29 +101,57 @@ func (c *clients) answered(st *stream, k kind, revision uint64, problem string) 
 	of[k] = &rejection{words: short(problem), revision: revision, since: time.Now()}
 }
 
-// status is every client, by app and age.
-func (c *clients) status() []*v1alpha1.XDSClient {
+// maxListed bounds the clients that a status lists.
+const maxListed = 50
+
+// status adds the counts, and the clients that operators look for: those that refuse something
+// first, then gateways.
+func (c *clients) status(answer *v1alpha1.StatusResponse) {
+	type entry struct {
+		*client
+		refuses bool
+		of      [kinds]*rejection
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := make([]*v1alpha1.XDSClient, 0, len(c.all))
-	for st, rejections := range c.all {
-		who := &st.client
+	all := make([]entry, 0, len(c.all))
+	for st, of := range c.all {
+		all = append(all, entry{&st.client, *of != [kinds]*rejection{}, *of})
+	}
+	c.mu.Unlock()
+	n := &v1alpha1.XDSCounts{Clients: uint32(len(all))}
+	for _, e := range all {
+		if e.gateway {
+			n.Gateways++
+		}
+		if e.refuses {
+			n.Refusing++
+		}
+	}
+	first := func(a, b bool) int {
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	slices.SortFunc(all, func(a, b entry) int {
+		return cmp.Or(first(a.refuses, b.refuses), first(a.gateway, b.gateway), a.app.Compare(b.app), a.since.Compare(b.since), cmp.Compare(a.node, b.node))
+	})
+	answer.XdsCounts = n
+	for _, who := range all[:min(len(all), maxListed)] {
 		m := &v1alpha1.XDSClient{
 			App: &v1alpha1.App{Namespace: who.app.Namespace, Id: who.app.ID}, Node: who.node, Program: who.program,
 			Delta: who.delta, Gateway: who.gateway, SinceUnixMs: who.since.UnixMilli(),
 		}
-		for k, r := range rejections {
+		for k, r := range who.of {
 			if r != nil {
 				m.Rejections = append(m.Rejections, &v1alpha1.XDSRejection{
 					Type: kind(k).short(), Error: r.words, Revision: r.revision, SinceUnixMs: r.since.UnixMilli(),
 				})
 			}
 		}
-		all = append(all, m)
+		answer.Xds = append(answer.Xds, m)
 	}
-	slices.SortFunc(all, func(a, b *v1alpha1.XDSClient) int {
-		return cmp.Or(cmp.Compare(a.GetApp().GetNamespace(), b.GetApp().GetNamespace()), cmp.Compare(a.GetApp().GetId(), b.GetApp().GetId()),
-			cmp.Compare(a.GetSinceUnixMs(), b.GetSinceUnixMs()), cmp.Compare(a.GetNode(), b.GetNode()))
-	})
-	return all
 }

@@ -89,7 +89,7 @@ func (s *Settings) build(host edge.Host) (edge.Part, error) {
 	return edge.Part{
 		Run:     edge.Together(func(ctx context.Context) error { return server.run(ctx, listener) }, server.hosts.Run),
 		Ready:   func() (reasons, notes []string) { return nil, server.hosts.Troubles() },
-		Status:  server.status,
+		Status:  server.clients.status,
 		Trusted: server.trusted,
 	}, nil
 }

@@ -1,27 +1,15 @@
 package xds
 
 import (
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers what codec embeds
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// codec is gRPC's own, except that responses are encoded already.
-type codec struct{ encoding.CodecV2 }
-
-func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
-
-// Marshal returns the bytes to send for v.
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	if r, ok := v.(encoded); ok {
-		return mem.BufferSlice{mem.SliceBuffer(r)}, nil
-	}
-	return c.CodecV2.Marshal(v)
-}
-
 // encoded is a response in its wire format.
 type encoded []byte
+
+// Buffers is that of [rawgrpc.Encoded].
+func (e encoded) Buffers() mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(e)} }
 
 // Fields of the messages in envoy/service/discovery/v3/discovery.proto.
 const (

@@ -62,11 +62,13 @@ type fuzzed struct {
 
 func newFuzzed(t *testing.T, delta bool) *fuzzed {
 	f := &fuzzed{t: t, now: &stateOf{apps: map[resourceName]byte{}}}
-	s := &Server{clients: newClients(), counters: newCounters(), maker: &maker{}}
+	s := &Server{clients: newClients(2), counters: newCounters(), maker: &maker{}}
 	s.hubs = hubs{server: s, all: map[hubKey]*hub{}}
 	f.st = &stream{s: s, delta: delta, wake: make(chan struct{}, 1), send: f.take, hub: s.hubs.newHub()}
 	f.st.place = f.st.hub.join(f.st)
-	s.clients.add(f.st)
+	if err := s.clients.add(f.st); err != nil {
+		t.Fatal(err)
+	}
 	for k := range f.have {
 		f.have[k] = map[string]byte{}
 	}

@@ -47,6 +47,7 @@ type site struct {
 	address  string
 	part     edge.Part
 	registry *prometheus.Registry
+	stop     func()
 }
 
 func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
@@ -87,7 +88,8 @@ func startEarly(t testing.TB, s Settings, settled <-chan struct{}, objects ...ca
 			}
 		})
 	}
-	t.Cleanup(func() { cancel(); parts.Wait() })
+	x.stop = func() { cancel(); parts.Wait() }
+	t.Cleanup(x.stop)
 	x.apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}})
 	return x
 }

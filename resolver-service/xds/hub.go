@@ -31,15 +31,17 @@ type hub struct {
 	kinds   [kinds]followers
 }
 
-// maxNamesInAll bounds the different names that are followed in all views, so that clients which
-// make names up cost little.
-const maxNamesInAll = 500_000
-
 // followers are the streams that follow resources of one type, by their places.
 type followers struct {
-	of    map[resourceName]slots
+	of    map[resourceName]following
 	all   slots         // that have asked for all
 	count *atomic.Int64 // of names in the maps of all hubs
+}
+
+// following is the streams that follow one resource. It counts for the app of the first one.
+type following struct {
+	slots
+	account *account
 }
 
 // hubs are the views that some stream has.
@@ -160,7 +162,7 @@ func (h *hub) compare(k kind, was state, woken map[*stream]struct{}) {
 		return
 	}
 	for n := range h.now.changed(k, was) {
-		named, all := f.of[n], f.all
+		named, all := f.of[n].slots, f.all
 		if n.cluster != "" {
 			all = nil // who has asked for all gets apps, wherever they are
 		}
@@ -219,21 +221,24 @@ func (h *hub) leave(place int) (names [kinds][]resourceName, last state) {
 // as of all methods of followers.
 func (f *followers) has(n resourceName, place int) bool { return f.of[n].has(place) }
 
-func (f *followers) add(n resourceName, place int) {
+func (f *followers) add(n resourceName, st *stream) {
 	if f.of == nil {
-		f.of = map[resourceName]slots{}
+		f.of = map[resourceName]following{}
 	}
 	of, ok := f.of[n]
 	if !ok {
+		of.account = st.account
+		of.account.names.Add(1)
 		f.count.Add(1)
 	}
-	of.add(place)
+	of.add(st.place)
 	f.of[n] = of
 }
 
 func (f *followers) drop(n resourceName, place int) {
 	if of := f.of[n]; of.has(place) && !of.remove(place) {
 		delete(f.of, n)
+		of.account.names.Add(-1)
 		f.count.Add(-1)
 	}
 }

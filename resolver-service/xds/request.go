@@ -3,13 +3,16 @@ package xds
 import (
 	"maps"
 	"slices"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
-// maxNames is how many names of one type a client may follow.
-const maxNames = 50_000
+// What the streams of one app, and those of all, may have the service hold: different names that
+// they follow, and bytes of what they have from earlier streams.
+const (
+	maxNamesOfApp = 100_000
+	maxNamesInAll = 500_000
+	knownShare    = 16 << 20
+	knownTotal    = 64 << 20
+)
 
 // request is what a client sends, in either protocol.
 type request struct {
@@ -46,15 +49,19 @@ func (st *stream) take(r *request) error {
 	defer st.hub.mu.Unlock()
 	at := &st.hub.kinds[r.kind]
 	if st.delta {
-		st.takeDelta(at, f, r, first)
+		if err := st.takeDelta(at, f, r, first); err != nil {
+			return err
+		}
 	} else {
 		st.takeState(at, f, r, first)
 	}
 	switch {
-	case f.count > maxNames:
-		return status.Errorf(codes.ResourceExhausted, "xds: more than %d names of one type", maxNames)
+	case f.count > maxNames || len(f.fresh) > maxNames:
+		return exceeded("more than %d names of one type; unsubscribe, or ask for all by *", maxNames)
+	case f.count > followed && st.account.names.Load() > maxNamesOfApp:
+		return exceeded("the clients of %s follow more than %d different names; unsubscribe, or ask for all by *", st.client.app, maxNamesOfApp)
 	case f.count > followed && st.s.hubs.names.Load() > maxNamesInAll:
-		return status.Errorf(codes.ResourceExhausted, "xds: clients follow more than %d different names in all; unsubscribe, or ask for all by *", maxNamesInAll)
+		return exceeded("clients follow more than %d different names in all; unsubscribe, or ask for all by *", maxNamesInAll)
 	}
 	return nil
 }
@@ -64,10 +71,18 @@ const wildcard = "*"
 // follow notes that the client asks for a resource.
 func (st *stream) follow(at *followers, f *followed, n resourceName) {
 	if !at.has(n, st.place) {
-		at.add(n, st.place)
+		at.add(n, st)
 		f.count++
 	}
-	f.fresh = append(f.fresh, n)
+	f.renew(n)
+}
+
+// renew notes that the client is to be told of a resource, whatever it has.
+func (f *followed) renew(n resourceName) {
+	if f.fresh == nil {
+		f.fresh = map[resourceName]struct{}{}
+	}
+	f.fresh[n] = struct{}{}
 }
 
 func (st *stream) unfollow(at *followers, f *followed, n resourceName) {
@@ -76,14 +91,15 @@ func (st *stream) unfollow(at *followers, f *followed, n resourceName) {
 		f.count--
 	}
 	if f.wildcard && n.cluster == "" { // the client wants to hear whether all has it
-		f.fresh = append(f.fresh, n)
+		f.renew(n)
 	}
 }
 
 // forget drops what was to be sent of resources that the client no longer follows.
 func (st *stream) forget(at *followers, f *followed) {
 	left := func(n resourceName) bool { return !at.has(n, st.place) && !(f.wildcard && n.cluster == "") }
-	f.fresh, f.absent = slices.DeleteFunc(f.fresh, left), slices.DeleteFunc(f.absent, left)
+	maps.DeleteFunc(f.fresh, func(n resourceName, _ struct{}) bool { return left(n) })
+	maps.DeleteFunc(f.absent, func(n resourceName, _ struct{}) bool { return left(n) })
 	maps.DeleteFunc(f.dirty, func(n resourceName, _ *resource) bool { return left(n) })
 	maps.DeleteFunc(f.held, func(n resourceName, _ *resource) bool { return left(n) })
 }
@@ -94,9 +110,15 @@ func (st *stream) followAll(at *followers, f *followed, all bool) {
 	at.setAll(st.place, all)
 }
 
-func (st *stream) takeDelta(at *followers, f *followed, r *request, first bool) {
+func (st *stream) takeDelta(at *followers, f *followed, r *request, first bool) error {
+	if first && len(r.known) > 0 {
+		release, ok := st.s.known.TryAcquire(st.client.app.String(), r.knownBytes())
+		if !ok {
+			return exceeded("clients that come back have more resources than the %d MiB that the service keeps of them, %d MiB for each app; reconnect later", knownTotal>>20, knownShare>>20)
+		}
+		f.known, f.release = r.known, release
+	}
 	if first {
-		f.known = r.known
 		// A first request without names is for all, as in the days before the wildcard had a name.
 		if len(r.subscribe) == 0 && r.kind.whole() {
 			st.followAll(at, f, true)
@@ -119,6 +141,25 @@ func (st *stream) takeDelta(at *followers, f *followed, r *request, first bool) 
 	if len(r.unsubscribe) > 0 {
 		st.forget(at, f)
 	}
+	return nil
+}
+
+// knownBytes is about how much memory the known resources take.
+func (r *request) knownBytes() int64 {
+	const entry = 64 // of a map, beside the texts
+	size := 0
+	for name, version := range r.known {
+		size += entry + len(name) + len(version)
+	}
+	return int64(size)
+}
+
+// forgetKnown gives up what the client had from an earlier stream.
+func (f *followed) forgetKnown() {
+	if f.release != nil {
+		f.release()
+	}
+	f.known, f.release = nil, nil
 }
 
 func (st *stream) takeState(at *followers, f *followed, r *request, first bool) {

@@ -27,13 +27,16 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 		version, known := f.known[n.String()]
 		switch {
 		case is == nil:
-			f.absent = append(f.absent, n)
+			if f.absent == nil {
+				f.absent = map[resourceName]struct{}{}
+			}
+			f.absent[n] = struct{}{}
 		case !known || version != is.version:
 			put[n] = is
 			delete(f.held, n)
 		}
 	}
-	for _, n := range f.fresh {
+	for n := range f.fresh {
 		asked(n)
 	}
 	if f.freshAll {
@@ -49,7 +52,7 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 	if early {
 		return put, gone
 	}
-	for _, n := range f.absent {
+	for n := range f.absent {
 		if _, had := gone[n]; !had && now.resource(k, n) == nil {
 			gone[n] = nil
 		}

@@ -22,13 +22,14 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
-	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 )
 
 // userTimeout is how long a client may leave bytes unacknowledged.
@@ -36,9 +37,6 @@ const userTimeout = 20 * time.Second
 
 // stallTimeout is how long a client may take to read maxResponse bytes.
 const stallTimeout = 20 * time.Second
-
-// maxRequest bounds a request: names, and the versions that a client has of them.
-const maxRequest = 8 << 20
 
 // nodeTimeout is how long a client may take for its first request.
 const nodeTimeout = 10 * time.Second
@@ -60,7 +58,8 @@ type Server struct {
 	hosts    *hosts.Hosts
 	clients  *clients
 	counters counters
-	pair     *keypair.Pair // nil: the service's own certificate
+	known    *budget.Budget // for what clients have from earlier streams
+	pair     *keypair.Pair  // nil: the service's own certificate
 	grpc     *grpc.Server
 	listener *bounded.Listener
 
@@ -78,7 +77,7 @@ var methods = []string{
 
 func newServer(cfg config) (*Server, error) {
 	s := &Server{
-		host: cfg.host, clients: newClients(), counters: newCounters(), settled: make(chan struct{}),
+		host: cfg.host, clients: newClients(cfg.host.Connections), counters: newCounters(), settled: make(chan struct{}), known: budget.New(knownTotal, knownShare),
 		maker: &maker{domain: cfg.host.Domain, cluster: cfg.host.Cluster, provider: cfg.settings.Certificates},
 	}
 	if s.maker.provider == "" {
@@ -112,7 +111,7 @@ func newServer(cfg config) (*Server, error) {
 		}
 		s.pair, show = pair, pair.Get
 	}
-	s.grpc = cfg.host.GRPC(methods, show, grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(maxRequest),
+	s.grpc = cfg.host.GRPC(methods, show, rawgrpc.ServerCodec(), grpc.MaxRecvMsgSize(maxRequest),
 		// The first responses can take a client seconds to read.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: userTimeout, MaxConnectionIdle: time.Minute}))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
@@ -125,21 +124,12 @@ func newServer(cfg config) (*Server, error) {
 // run serves until ctx ends.
 func (s *Server) run(ctx context.Context, l *bounded.Listener) error {
 	s.listener = l
+	defer s.running.Wait()
+	stop := func() { s.stop(status.Error(codes.Unavailable, "xds: the service is stopping; reconnect")) }
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
 	s.running.Go(s.settle)
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		s.stop(status.Error(codes.Unavailable, "the service is shutting down"))
-		s.running.Wait()
-		s.grpc.Stop()
-	})
-	err := s.grpc.Serve(l)
-	if stop() {
-		s.grpc.Stop()
-		return fmt.Errorf("xds: %w", err)
-	}
-	<-stopped
-	return nil
+	return edge.ServeGRPC(ctx, l, s.grpc)
 }
 
 // settle waits until views have all that they had before the service started, as far as that can be
@@ -157,62 +147,31 @@ func (s *Server) settle() {
 
 // StreamAggregatedResources is the protocol of the state of the world.
 func (s *Server) StreamAggregatedResources(ss discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(ss, false, func() (*request, *corev3.Node, error) {
-		m, err := ss.Recv()
-		if err != nil {
-			return nil, nil, err
-		}
-		return &request{url: m.GetTypeUrl(), nonce: m.GetResponseNonce(), problem: m.GetErrorDetail().GetMessage(), names: m.GetResourceNames(), version: m.GetVersionInfo()}, m.GetNode(), nil
-	})
+	return s.serve(ss, false)
 }
 
 // DeltaAggregatedResources is the protocol of differences.
 func (s *Server) DeltaAggregatedResources(ss discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(ss, true, func() (*request, *corev3.Node, error) {
-		m, err := ss.Recv()
-		if err != nil {
-			return nil, nil, err
-		}
-		return &request{
-			url: m.GetTypeUrl(), nonce: m.GetResponseNonce(), problem: m.GetErrorDetail().GetMessage(),
-			subscribe: m.GetResourceNamesSubscribe(), unsubscribe: m.GetResourceNamesUnsubscribe(), known: m.GetInitialResourceVersions(),
-		}, m.GetNode(), nil
-	})
+	return s.serve(ss, true)
+}
+
+func receive(ss grpc.ServerStream, delta bool) (r *request, node []byte, err error) {
+	var raw rawgrpc.Received
+	if err := ss.RecvMsg(&raw); err != nil {
+		return nil, nil, err
+	}
+	return decode(raw.Bytes, delta)
 }
 
 // serve serves one stream.
-func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*request, *corev3.Node, error)) error {
+func (s *Server) serve(ss grpc.ServerStream, delta bool) error {
 	s.running.Add(1)
 	defer s.running.Done()
 	ctx, end := context.WithCancelCause(ss.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
-	late := time.AfterFunc(nodeTimeout, func() { end(status.Error(codes.DeadlineExceeded, "xds: no request came")) })
-	defer late.Stop()
-
-	type arrival struct {
-		r    *request
-		node *corev3.Node
-		err  error
-	}
-	arrived := make(chan arrival, 1)
-	s.running.Go(func() {
-		r, node, err := receive()
-		arrived <- arrival{r, node, err}
-	})
-	var first arrival
-	select {
-	case first = <-arrived:
-		late.Stop()
-	case <-ctx.Done():
-		return cause(ctx)
-	}
-	if first.err != nil {
-		return first.err
-	}
-	who, err := s.clientOf(ctx, first.node)
-	if err != nil { // some clients keep it to themselves
-		s.host.Often.Warn("xds node", "refused an xDS client", "remote", remote(ctx), "err", err)
+	first, who, err := s.greet(ctx, ss, delta)
+	if err != nil {
 		return err
 	}
 	who.delta = delta
@@ -224,7 +183,10 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 		defer time.AfterFunc(timeout, func() { s.hangup(ss.Context(), timeout) }).Stop()
 		return ss.SendMsg(m)
 	}
-	s.clients.add(st)
+	if err := s.clients.add(st); err != nil {
+		s.host.Often.Warn("xds streams", "refused an xDS client", "remote", remote(ctx), "err", err)
+		return err
+	}
 	defer s.clients.remove(st)
 	own, stop := s.own(&who)
 	defer stop()
@@ -232,8 +194,8 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 	st.open(has)
 	defer st.close()
 	s.running.Go(func() {
-		end(st.read(first.r, func() (*request, error) {
-			r, _, err := receive()
+		end(st.read(first, func() (*request, error) {
+			r, _, err := receive(ss, delta)
 			return r, err
 		}))
 	})
@@ -241,6 +203,42 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool, receive func() (*reques
 		return err
 	}
 	return cause(ctx)
+}
+
+// greet takes the first request, which says who the client is.
+func (s *Server) greet(ctx context.Context, ss grpc.ServerStream, delta bool) (*request, client, error) {
+	type arrival struct {
+		r    *request
+		node []byte
+		err  error
+	}
+	arrived := make(chan arrival, 1)
+	s.running.Go(func() {
+		r, node, err := receive(ss, delta)
+		arrived <- arrival{r, node, err}
+	})
+	late := time.NewTimer(nodeTimeout)
+	defer late.Stop()
+	var first arrival
+	select {
+	case first = <-arrived:
+	case <-late.C:
+		return nil, client{}, status.Errorf(codes.DeadlineExceeded, "xds: no request came within %s", nodeTimeout)
+	case <-ctx.Done():
+		return nil, client{}, cause(ctx)
+	}
+	if first.err != nil {
+		return nil, client{}, first.err
+	}
+	node, err := decodeNode(first.node)
+	if err != nil {
+		return nil, client{}, err
+	}
+	who, err := s.clientOf(ctx, node)
+	if err != nil { // some clients keep it to themselves
+		s.host.Often.Warn("xds node", "refused an xDS client", "remote", remote(ctx), "err", err)
+	}
+	return first.r, who, err
 }
 
 func cause(ctx context.Context) error {
@@ -308,7 +306,7 @@ func short(s string) string {
 	if len(s) > maxWords {
 		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
 	}
-	return s
+	return strings.Clone(s) // which may be a small part of a long text
 }
 
 // follow is how the state of a view is followed, until stop. There is no state before the first,
@@ -362,5 +360,3 @@ func (s *Server) trusted() []identity.Trusted {
 	}
 	return []identity.Trusted{s.pair.Trusted()}
 }
-
-func (s *Server) status(answer *v1alpha1.StatusResponse) { answer.Xds = s.clients.status() }

@@ -10,11 +10,12 @@ import (
 // stream is one client's connection to all its resources. Its goroutines are one that reads
 // requests, and one that waits for changes.
 type stream struct {
-	s      *Server
-	send   func(encoded) error
-	delta  bool
-	client client
-	wake   chan struct{} // its hub has something for it
+	s       *Server
+	send    func(encoded) error
+	delta   bool
+	client  client
+	account *account      // of its app
+	wake    chan struct{} // its hub has something for it
 
 	mu     sync.Mutex // guards what follows, and is locked before the hub's
 	closed bool
@@ -30,12 +31,13 @@ type stream struct {
 type followed struct {
 	asked    bool
 	wildcard bool
-	unnamed  bool              // the wildcard of old: it follows all, since it has never named anything
-	count    int               // names that the client has asked for
-	fresh    []resourceName    // asked for since the last response
-	freshAll bool              // all was asked for since then
-	known    map[string]string // see request
-	answered bool              // something was sent
+	unnamed  bool                      // the wildcard of old: it follows all, since it has never named anything
+	count    int                       // names that the client has asked for
+	fresh    map[resourceName]struct{} // asked for since the last response
+	freshAll bool                      // all was asked for since then
+	known    map[string]string         // see request
+	release  func()                    // gives back the bytes of known
+	answered bool                      // something was sent
 	held     map[resourceName]*resource
 	revision uint64 // that was sent last
 	nonce    string
@@ -44,7 +46,7 @@ type followed struct {
 	// Until the service has settled, a client that has resources from an earlier stream keeps
 	// them, and no client is told that what it asked for is absent.
 	returning bool
-	absent    []resourceName
+	absent    map[resourceName]struct{}
 
 	// dirty are the resources that are to be sent, with what the client has; nil: nothing. The
 	// hub's lock guards it.
@@ -90,6 +92,11 @@ func (st *stream) close() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
+	for _, f := range st.kinds {
+		if f != nil {
+			f.forgetKnown()
+		}
+	}
 	st.hub.leave(st.place)
 	st.s.hubs.release(st.key, st.hub)
 }
@@ -185,7 +192,7 @@ func (st *stream) rejoin(k kind, f *followed, names []resourceName, last state) 
 		}
 	}
 	for _, n := range names {
-		at.add(n, st.place)
+		at.add(n, st)
 		compare(n)
 	}
 	if !f.wildcard {
@@ -277,7 +284,8 @@ func (st *stream) sendType(k kind, f *followed) (sent bool, err error) {
 	if early && first && k.whole() && len(put) == 0 {
 		return false, nil // an empty set would say that there is nothing
 	}
-	f.answered, f.fresh, f.freshAll, f.known, f.revision = true, nil, false, nil, now.revision()
+	f.answered, f.fresh, f.freshAll, f.revision = true, nil, false, now.revision()
+	f.forgetKnown()
 	if k < listeners && !st.alone() { // listeners and routes may still refer to them
 		for n, r := range gone {
 			if r != nil {

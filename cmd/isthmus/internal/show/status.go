@@ -24,7 +24,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		{"store", storeLine(s, now)},
 		{"dns", dnsLine(s.GetDns())},
 		{"forward", forwardLine(s.GetDns(), now)},
-		{"xds", xdsLine(s.GetXds())},
+		{"xds", xdsLine(s.GetXdsCounts())},
 		{"revision", fmt.Sprint(s.GetRevision())},
 		{"apps", fmt.Sprintf("%d, %d exported", s.GetApps(), s.GetExports())},
 		{"instances", fmt.Sprintf("%d, %d draining, %d streams", s.GetInstances(), s.GetDraining(), s.GetStreams())},
@@ -41,7 +41,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 	if err := peers(w, s.GetPeers(), now); err != nil || !details {
 		return err
 	}
-	if err := xdsClients(w, s.GetXds(), now); err != nil {
+	if err := xdsClients(w, s, now); err != nil {
 		return err
 	}
 	for _, p := range naturally(s.GetPeers()) {

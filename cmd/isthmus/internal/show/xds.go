@@ -10,30 +10,31 @@ import (
 )
 
 // xdsLine counts the clients of xDS; it is empty where there are none.
-func xdsLine(all []*v1alpha1.XDSClient) string {
-	if len(all) == 0 {
+func xdsLine(n *v1alpha1.XDSCounts) string {
+	if n.GetClients() == 0 {
 		return ""
 	}
-	gateways := 0
-	for _, c := range all {
-		if c.GetGateway() {
-			gateways++
-		}
-	}
-	line := Count(len(all), "client")
-	if gateways > 0 {
+	line := Count(int(n.GetClients()), "client")
+	if gateways := int(n.GetGateways()); gateways > 0 {
 		line += ", of which " + Count(gateways, "gateway")
 	}
 	return line
 }
 
 // addXDS adds the clients that refuse what they were sent, in their words.
-func (all *problems) addXDS(clients []*v1alpha1.XDSClient, now time.Time) {
-	for _, c := range clients {
+func (all *problems) addXDS(s *v1alpha1.StatusResponse, now time.Time) {
+	more := int(s.GetXdsCounts().GetRefusing())
+	for _, c := range s.GetXds() {
+		if len(c.GetRejections()) > 0 {
+			more--
+		}
 		for _, r := range c.GetRejections() {
 			all.add("xds client", xdsName(c), fmt.Sprintf("refuses %s of revision %d%s: %s", r.GetType(), r.GetRevision(), since(r.GetSinceUnixMs(), now), r.GetError()),
 				fmt.Sprintf("revision %d", r.GetRevision()), since(r.GetSinceUnixMs(), now))
 		}
+	}
+	if more > 0 {
+		all.add("xds client", "", fmt.Sprintf("%d more refuse what they were sent", more), fmt.Sprint(more))
 	}
 }
 
@@ -46,8 +47,9 @@ func xdsName(c *v1alpha1.XDSClient) string {
 	return app
 }
 
-// xdsClients lists the clients of xDS.
-func xdsClients(w io.Writer, all []*v1alpha1.XDSClient, now time.Time) error {
+// xdsClients lists the clients of xDS that a status has.
+func xdsClients(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
+	all := s.GetXds()
 	if len(all) == 0 {
 		return nil
 	}
@@ -70,5 +72,11 @@ func xdsClients(w io.Writer, all []*v1alpha1.XDSClient, now time.Time) error {
 		}
 		table = append(table, []string{xdsName(c), as, c.GetProgram(), protocol, age(c.GetSinceUnixMs(), now), refuses})
 	}
-	return rows(w, []string{"XDS CLIENT", "AS", "PROGRAM", "PROTOCOL", "SINCE", "REFUSES"}, table, "PROGRAM", "PROTOCOL")
+	if err := rows(w, []string{"XDS CLIENT", "AS", "PROGRAM", "PROTOCOL", "SINCE", "REFUSES"}, table, "PROGRAM", "PROTOCOL"); err != nil {
+		return err
+	}
+	if more := int(s.GetXdsCounts().GetClients()) - len(all); more > 0 {
+		fmt.Fprintf(w, "%d more clients of xDS\n", more)
+	}
+	return nil
 }

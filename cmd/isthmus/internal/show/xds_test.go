@@ -18,13 +18,14 @@ func TestAStatusShowsClientsOfXDS(t *testing.T) {
 			Rejections: []*v1alpha1.XDSRejection{{Type: "LDS", Error: "no such filter", Revision: 12, SinceUnixMs: minutes(3)}},
 		},
 		{App: &v1alpha1.App{Namespace: "shop", Id: "checkout"}, Node: "shop/checkout", Program: "gRPC Go 1.77.0", SinceUnixMs: minutes(2)},
-	}}, true, now)
+	}, XdsCounts: &v1alpha1.XDSCounts{Clients: 7, Gateways: 1, Refusing: 3}}, true, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"UNHEALTHY", "\n  xds client mesh/ingress (pod-7): refuses LDS of revision 12 for 3m0s: no such filter\n",
-		"xds         2 clients, of which 1 gateway\n",
+		"xds         7 clients, of which 1 gateway\n",
+		"xds client: 2 more refuse what they were sent\n", "\n5 more clients of xDS\n",
 		"\nmesh/ingress (pod-7)   gateway   envoy 1.31.0     delta                9m0s    LDS\n",
 		"\nshop/checkout          app       gRPC Go 1.77.0   state of the world   2m0s\n",
 	} {
