@@ -3,11 +3,10 @@ package catalog
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
-	"sync"
 )
 
 // GuardMode says what happens to calls of an app by callers that nothing lets in.
@@ -72,26 +71,32 @@ func (a *Access) Same(b *Access) bool {
 
 // AppSet is an immutable set of apps. Nil is empty.
 type AppSet struct {
-	apps   Table[struct{}]
-	once   sync.Once // sets digest
-	digest [16]byte
+	apps Table[struct{}]
+	sum  [4]uint64 // of the apps' hashes; so a change costs no look at the other apps
 }
 
-// Digest is the same for the same apps, in every process. It is computed once; nil for an empty
-// set.
+// Digest is the same for the same apps, in every process; nil for an empty set.
 func (s *AppSet) Digest() []byte {
 	if s.Len() == 0 {
 		return nil
 	}
-	s.once.Do(func() {
-		h := sha256.New()
-		for _, app := range slices.SortedFunc(s.All(), App.Compare) {
-			// No name has a line break.
-			_, _ = io.WriteString(h, app.Namespace+"\n"+app.ID+"\n") // a hash takes anything
+	b := make([]byte, 0, sha256.Size)
+	for _, lane := range s.sum {
+		b = binary.BigEndian.AppendUint64(b, lane)
+	}
+	return b
+}
+
+// count adds an app to the sum, or takes it out.
+func (s *AppSet) count(app App, remove bool) {
+	hash := sha256.Sum256([]byte(app.Namespace + "\n" + app.ID)) // no name has a line break
+	for i := range s.sum {
+		if lane := binary.BigEndian.Uint64(hash[8*i:]); remove {
+			s.sum[i] -= lane
+		} else {
+			s.sum[i] += lane
 		}
-		copy(s.digest[:], h.Sum(nil))
-	})
-	return s.digest[:]
+	}
 }
 
 // Has tells whether an app is in the set.
@@ -125,23 +130,30 @@ func (s *AppSet) All() iter.Seq[App] {
 	}
 }
 
-// With returns a set with the edits made. It is the same set where that changes nothing.
+// With returns a set with the edits made; an app that is in both lists is put. It is the same set
+// where that changes nothing.
 func (s *AppSet) With(put, removed []App) *AppSet {
-	edits := make([]Edit[struct{}], 0, len(put)+len(removed))
-	for _, app := range removed {
-		if s.Has(app) {
-			edits = append(edits, Edit[struct{}]{App: app, Remove: true})
-		}
-	}
-	for _, app := range put {
-		edits = append(edits, Edit[struct{}]{App: app})
-	}
-	if !slices.ContainsFunc(edits, func(e Edit[struct{}]) bool { return e.Remove == s.Has(e.App) }) {
-		return s
-	}
 	next := &AppSet{}
 	if s != nil {
-		next.apps = s.apps
+		next.apps, next.sum = s.apps, s.sum
+	}
+	var edits []Edit[struct{}]
+	done := make(map[App]bool, len(put)+len(removed))
+	edit := func(app App, remove bool) {
+		if !done[app] && s.Has(app) == remove {
+			edits = append(edits, Edit[struct{}]{App: app, Remove: remove})
+			next.count(app, remove)
+		}
+		done[app] = true
+	}
+	for _, app := range put {
+		edit(app, false)
+	}
+	for _, app := range removed {
+		edit(app, true)
+	}
+	if len(edits) == 0 {
+		return s
 	}
 	next.apps = next.apps.With(edits...)
 	return next

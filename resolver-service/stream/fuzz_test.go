@@ -36,6 +36,7 @@ func FuzzStream(f *testing.F) {
 		{helloOf(checkout, "10.0.0.1:50002"), drainRequest()},
 		{resuming(checkout, &pb.WatchResponse{Revision: 7, Put: []*pb.ViewEntry{{App: &pb.App{Namespace: "x", Id: "y"}, Digest: 1}}}), drainRequest()},
 		{drainRequest(), helloOf(orders, "")},
+		{guarding(orders, []byte{1}), &pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: &pb.CallReport{Calls: []*pb.CallCount{{Caller: &pb.App{Namespace: "x", Id: "y"}, LetIn: 1}}}}}},
 	} {
 		one, _ := proto.Marshal(seed[0])
 		two, _ := proto.Marshal(seed[1])
