@@ -23,6 +23,18 @@ const (
 	LastResort                       // the same, but used: no other route is usable
 )
 
+var routeStates = [...]string{
+	"ready", "stale", "no instance", "not exported", "no Cluster object", "unheard", "withdrawn", "left to Dapr", "damped", "last resort",
+}
+
+// String is the state in one or two words.
+func (s RouteState) String() string {
+	if int(s) < len(routeStates) {
+		return routeStates[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
 // Route is one way to an app, with its state. It is immutable.
 type Route struct {
 	Cluster   string // the cluster's own name, also for the caller's cluster

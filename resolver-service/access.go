@@ -55,6 +55,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Events_FullMethodName:   {operator, nobody},
 		v1alpha1.Inventory_Probe_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator, nobody},
+		v1alpha1.Inventory_Graph_FullMethodName:    {operator, nobody},
 	},
 	atOperator: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
@@ -71,6 +72,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Events_FullMethodName:   {operator},
 		v1alpha1.Inventory_Probe_FullMethodName:    {operator},
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator},
+		v1alpha1.Inventory_Graph_FullMethodName:    {operator},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},

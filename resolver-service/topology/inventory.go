@@ -83,17 +83,21 @@ func (g *Graph) state(n *node) AppState {
 		c := g.clusters[r.cluster]
 		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed})
 	}
+	s.ExportedTo = exportedTo(n)
+	return s
+}
+
+// exportedTo are the clusters that an app's AppExport names, sorted; "*" for any.
+func exportedTo(n *node) (names []string) {
 	if n.export == nil {
-		return s
+		return nil
 	}
 	for _, a := range n.export.Allow {
 		if a.Cluster == "" || a.Cluster == "*" {
-			s.ExportedTo = []string{"*"}
-			return s
+			return []string{"*"}
 		}
-		s.ExportedTo = append(s.ExportedTo, a.Cluster)
+		names = append(names, a.Cluster)
 	}
-	slices.Sort(s.ExportedTo)
-	s.ExportedTo = slices.Compact(s.ExportedTo)
-	return s
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -451,6 +451,7 @@ const (
 	Inventory_Events_FullMethodName   = "/isthmus.v1alpha1.Inventory/Events"
 	Inventory_Probe_FullMethodName    = "/isthmus.v1alpha1.Inventory/Probe"
 	Inventory_Calls_FullMethodName    = "/isthmus.v1alpha1.Inventory/Calls"
+	Inventory_Graph_FullMethodName    = "/isthmus.v1alpha1.Inventory/Graph"
 )
 
 // InventoryClient is the client API for Inventory service.
@@ -474,6 +475,9 @@ type InventoryClient interface {
 	// Calls tells who may call the apps of this cluster and who has called them, by callee, in
 	// several messages. Calls are those that sidecars have told this replica of since it started.
 	Calls(ctx context.Context, in *CallsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallsResponse], error)
+	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
+	// caller and callee, in several messages.
+	Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error)
 }
 
 type inventoryClient struct {
@@ -570,6 +574,25 @@ func (c *inventoryClient) Calls(ctx context.Context, in *CallsRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_CallsClient = grpc.ServerStreamingClient[CallsResponse]
 
+func (c *inventoryClient) Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[4], Inventory_Graph_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GraphRequest, GraphResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_GraphClient = grpc.ServerStreamingClient[GraphResponse]
+
 // InventoryServer is the server API for Inventory service.
 // All implementations must embed UnimplementedInventoryServer
 // for forward compatibility.
@@ -591,6 +614,9 @@ type InventoryServer interface {
 	// Calls tells who may call the apps of this cluster and who has called them, by callee, in
 	// several messages. Calls are those that sidecars have told this replica of since it started.
 	Calls(*CallsRequest, grpc.ServerStreamingServer[CallsResponse]) error
+	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
+	// caller and callee, in several messages.
+	Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error
 	mustEmbedUnimplementedInventoryServer()
 }
 
@@ -615,6 +641,9 @@ func (UnimplementedInventoryServer) Probe(context.Context, *ProbeRequest) (*Prob
 }
 func (UnimplementedInventoryServer) Calls(*CallsRequest, grpc.ServerStreamingServer[CallsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Calls not implemented")
+}
+func (UnimplementedInventoryServer) Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error {
+	return status.Error(codes.Unimplemented, "method Graph not implemented")
 }
 func (UnimplementedInventoryServer) mustEmbedUnimplementedInventoryServer() {}
 func (UnimplementedInventoryServer) testEmbeddedByValue()                   {}
@@ -699,6 +728,17 @@ func _Inventory_Calls_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_CallsServer = grpc.ServerStreamingServer[CallsResponse]
 
+func _Inventory_Graph_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GraphRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Graph(m, &grpc.GenericServerStream[GraphRequest, GraphResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_GraphServer = grpc.ServerStreamingServer[GraphResponse]
+
 // Inventory_ServiceDesc is the grpc.ServiceDesc for Inventory service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -730,6 +770,11 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Calls",
 			Handler:       _Inventory_Calls_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Graph",
+			Handler:       _Inventory_Graph_Handler,
 			ServerStreams: true,
 		},
 	},

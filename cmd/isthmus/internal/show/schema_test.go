@@ -37,6 +37,7 @@ var printedKinds = []struct {
 	{"SidecarList", "isthmus sidecars", List[Sidecar]{}},
 	{"EventList", "isthmus events", List[Event]{}},
 	{"CallList", "isthmus calls, isthmus guard check, isthmus explain --to", List[Call]{}},
+	{"Graph", "isthmus graph", Graph{}},
 	{"Diagnosis", "isthmus check", Diagnosis{}},
 	{"Event", "isthmus events --watch", Event{}},
 	{"Decision", "isthmus resolve, isthmus explain", Decision{}},

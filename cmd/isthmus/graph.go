@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newGraph(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "graph",
+		Short: "Draw the apps and clusters with the calls between them",
+		Long: `Draw the apps of a cluster, the other clusters, and the calls: those that AppEndpoints declare and
+those that the callees' guards have seen. An app without AppEndpoints declares no call.
+
+Green is a route that lookups take now; dashed, one that was never seen while others were. Grey
+and dashed stands by, orange is stale, red and dashed has no ready instance. Red is a call that
+was seen and that nothing lets in.
+
+With --why it prints every object behind the calls of one app to another.`,
+		Example: `  isthmus graph > graph.svg
+  isthmus graph -o dot --app shop/checkout --app shop/orders
+  isthmus graph -o mermaid --via east
+  isthmus graph --why shop/checkout shop/orders`,
+	}
+	c.flags(cmd, toRead)
+	format := cmd.Flags().StringP("output", "o", "svg", "svg, dot or mermaid for pictures, json or yaml for programs")
+	formats := append(slices.Clone(show.GraphFormats), "json", "yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	var filter show.GraphFilter
+	cmd.Flags().StringArrayVar(&filter.Apps, "app", nil, "only calls by or of this app, namespace/app-id; may be there several times")
+	cmd.Flags().StringArrayVar(&filter.Clusters, "via", nil, "only routes to this cluster; may be there several times")
+	cmd.Flags().BoolVar(&filter.Seen, "seen", false, "only calls that were seen")
+	cmd.Flags().BoolVar(&filter.Declared, "declared", false, "only calls that an object declares")
+	why := cmd.Flags().Bool("why", false, "print the objects behind the calls of one app to another")
+	_ = cmd.RegisterFlagCompletionFunc("app", c.completeApp(slashed, false))
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *why && len(args) != 2:
+			return misused(errors.New("--why wants two apps: isthmus graph --why CALLER CALLEE, namespace/app-id each"))
+		case !*why && len(args) > 0:
+			return misused(fmt.Errorf("unexpected %q; filter by --app %s", args[0], args[0]))
+		case !slices.Contains(formats, *format):
+			return misused(fmt.Errorf("-o %s: want one of %s", *format, strings.Join(formats, ", ")))
+		}
+		for _, app := range append(slices.Clone(filter.Apps), args...) {
+			if _, err := catalog.ParseApp(app); err != nil {
+				return misused(err)
+			}
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *why {
+			return c.graphWhy(cmd, args[0], args[1])
+		}
+		g := &show.Graph{Apps: []show.GraphApp{}, Clusters: []show.GraphCluster{}, Calls: []show.GraphCall{}}
+		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, &v1alpha1.GraphRequest{})
+			return receive(stream, err, func(m *v1alpha1.GraphResponse) error { g.Add(m); return nil })
+		})
+		if err != nil {
+			return err
+		}
+		seen, _, err := c.calls(cmd, catalog.App{}, catalog.App{})
+		if err != nil {
+			return err
+		}
+		g.AddSeen(seen)
+		g.Filter(filter)
+		switch *format {
+		case "json", "yaml":
+			return show.Print(cmd.OutOrStdout(), show.Format(*format), "Graph", g)
+		}
+		return g.Picture(cmd.OutOrStdout(), *format)
+	}
+	return cmd
+}
+
+// graphWhy prints the objects behind a caller's way to a callee, in the order in which they decide.
+func (c *connection) graphWhy(cmd *cobra.Command, from, to string) error {
+	caller, _ := catalog.ParseApp(from) // both were checked
+	callee, _ := catalog.ParseApp(to)
+	var d *v1alpha1.Decision
+	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
+			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, App: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID},
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	objects, err := c.get(cmd, catalog.Key{})
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s asks for %s: %s\n", caller, callee, d.GetOutcome())
+	fmt.Fprintf(out, "\n# decides what %s may call: %s\n", caller, catalog.Printable(d.GetRule()))
+	print := func(why string, key catalog.Key) bool { return printObject(out, objects, why, key) }
+	print("", catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: caller.Namespace, Name: caller.ID})
+	for _, r := range d.GetRoutes() {
+		route := fmt.Sprintf("route to %s, priority %d, weight %d: %s", r.GetCluster(), r.GetPriority(), r.GetWeight(), catalog.Printable(r.GetReason()))
+		if print(route, catalog.Key{Kind: catalog.KindCluster, Name: r.GetCluster()}) {
+			continue
+		}
+		fmt.Fprintf(out, "\n# %s\n", route)
+		for i := range objects {
+			if in, ok := objects[i].Object.(*catalog.AppInstance); ok && in.AppRef() == callee {
+				print("an instance here", in.Key())
+			}
+		}
+	}
+	print("lets callers of other clusters call "+callee.String()+" here", catalog.Key{Kind: catalog.KindAppExport, Namespace: callee.Namespace, Name: callee.ID})
+	return nil
+}
+
+// printObject prints an object below a line that says why, and tells whether there is one.
+func printObject(out io.Writer, objects []show.Object, why string, key catalog.Key) bool {
+	for i := range objects {
+		if objects[i].Key() != key {
+			continue
+		}
+		if why != "" {
+			fmt.Fprintf(out, "\n# %s\n", why)
+		}
+		if objects[i].Stored != "" {
+			fmt.Fprintf(out, "# %s\n", objects[i].Stored)
+		}
+		_, _ = out.Write(api.EncodeYAML(objects[i].Object))
+		return true
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package show
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// manyCalls is a graph of apps that call ten others each.
+func manyCalls(apps int) *Graph {
+	g := &Graph{}
+	m := &v1alpha1.GraphResponse{Cluster: "west", Clusters: []*v1alpha1.GraphCluster{{Name: "east", Object: true, State: "connected"}}}
+	app := func(i int) *v1alpha1.App {
+		return &v1alpha1.App{Namespace: fmt.Sprint("ns-", i%20), Id: fmt.Sprint("app-", i)}
+	}
+	for i := range apps {
+		m.Apps = append(m.Apps, &v1alpha1.GraphApp{App: app(i), Here: true, Ready: 2})
+		for j := range 10 {
+			m.Calls = append(m.Calls, &v1alpha1.GraphCall{Caller: app(i), Callee: app((i + 7*j + 1) % apps), Rule: "AppEndpoints", Routes: []*v1alpha1.GraphRoute{
+				{Cluster: "west", State: "ready", Ready: 2, Usable: true, Taken: true}, {Cluster: "east", Priority: 1, State: "ready", Ready: 1, Usable: true},
+			}})
+		}
+	}
+	g.Add(m)
+	g.AddSeen(nil)
+	return g
+}
+
+func TestGraphsOfSeenCalls(t *testing.T) {
+	g := manyCalls(20)
+	of := catalog.App{Namespace: "ns-1", ID: "app-1"}
+	g.AddSeen([]Call{
+		{Callee: "ns-1/app-1", Caller: "ns-0/app-0", Cluster: "local", last: 1, Rule: "AppEndpoints", App: catalog.App{Namespace: "ns-0", ID: "app-0"}, Of: of},
+		{Callee: "ns-1/app-1", Caller: "ns-x/mallory", Cluster: "local", last: 1, App: catalog.App{Namespace: "ns-x", ID: "mallory"}, Of: of},
+		{Callee: "ns-1/app-1", Caller: "ns-y/web", Cluster: "east", last: 1, Rule: "AppExport", Declared: true, App: catalog.App{Namespace: "ns-y", ID: "web"}, Of: of},
+		{Callee: "ns-1/app-1", Caller: "ns-y/never", Cluster: "east", Rule: "AppExport", Declared: true, App: catalog.App{Namespace: "ns-y", ID: "never"}, Of: of},
+	})
+	g.Filter(GraphFilter{Seen: true})
+	var got []string
+	for _, c := range g.Calls {
+		got = append(got, c.Caller+" in "+c.In+" to "+c.Callee+" "+c.State)
+	}
+	want := "ns-0/app-0 in west to ns-1/app-1 ready; ns-x/mallory in west to ns-1/app-1 denied; ns-y/web in east to ns-1/app-1 ready"
+	if text := strings.Join(got, "; "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	var out bytes.Buffer
+	if err := g.Picture(&out, "dot"); err != nil || !strings.Contains(out.String(), styleDenied.colour+`", style=solid`) {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	if g.Filter(GraphFilter{Declared: true, Apps: []string{"ns-x/mallory"}}); len(g.Calls) != 0 {
+		t.Errorf("still there: %v", g.Calls)
+	}
+}
+
+// FuzzPictures holds pictures with any names to the languages that they are in.
+func FuzzPictures(f *testing.F) {
+	f.Add("shop/orders", "east", `AppEndpoints "x"`)
+	f.Add(`a"]`+"\n  x -> y", "</title><script>", "&#35;\x00\xff")
+	f.Fuzz(func(t *testing.T, app, cluster, rule string) {
+		g := &Graph{
+			Cluster: "west", Apps: []GraphApp{{App: app}}, Clusters: []GraphCluster{{Cluster: cluster, State: "stale"}},
+			Calls: []GraphCall{{Caller: app, In: "west", Callee: app + "x", Rule: rule, Routes: []GraphRoute{{Cluster: cluster, Usable: true}}}},
+		}
+		pictures := map[string]string{}
+		for _, format := range GraphFormats {
+			var out bytes.Buffer
+			if err := g.Picture(&out, format); err != nil {
+				t.Fatal(err)
+			}
+			pictures[format] = out.String()
+		}
+		decoder := xml.NewDecoder(strings.NewReader(pictures["svg"]))
+		for {
+			token, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, pictures["svg"])
+			}
+			if e, ok := token.(xml.StartElement); ok && !strings.Contains(" svg style path title circle text rect ", " "+e.Name.Local+" ") {
+				t.Fatalf("an element %s in\n%s", e.Name.Local, pictures["svg"])
+			}
+		}
+		wants := map[string]int{"dot": 3 + 2*(len(g.Clusters)+1) + 4 + 2, "mermaid": 8}
+		for format, lines := range wants {
+			if got := strings.Count(pictures[format], "\n"); got > lines+6 {
+				t.Fatalf("%s has %d lines:\n%s", format, got, pictures[format])
+			}
+		}
+		for line := range strings.Lines(pictures["dot"]) {
+			if strings.Count(strings.ReplaceAll(strings.ReplaceAll(line, `\\`, ""), `\"`, ""), `"`)%2 != 0 {
+				t.Fatalf("a quote that does not end in %s", line)
+			}
+		}
+	})
+}
+
+func BenchmarkGraph(b *testing.B) {
+	const apps = 10_000
+	for _, format := range GraphFormats {
+		b.Run(format, func(b *testing.B) {
+			for b.Loop() {
+				if err := manyCalls(apps).Picture(io.Discard, format); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(apps*20), "ns/edge")
+		})
+	}
+}

@@ -1,0 +1,189 @@
+package show
+
+import (
+	"bufio"
+	"fmt"
+	"html"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// GraphFormats are the formats of a graph's pictures.
+var GraphFormats = []string{"svg", "dot", "mermaid"}
+
+// Picture writes the graph in one of GraphFormats.
+func (g *Graph) Picture(w io.Writer, format string) error {
+	out := bufio.NewWriter(w)
+	d := g.draw()
+	switch format {
+	case "svg":
+		d.svg(out)
+	case "dot":
+		d.dot(out)
+	default:
+		d.mermaid(out)
+	}
+	return out.Flush()
+}
+
+func (p place) id() string { return fmt.Sprintf("n%d_%d", p.column, p.row) }
+
+func (c *column) title() string {
+	if c.state == "" {
+		return c.cluster
+	}
+	return c.cluster + " (" + c.state + ")"
+}
+
+func (e edgeStyle) line() string {
+	if e.dashed {
+		return "dashed"
+	}
+	return "solid"
+}
+
+// dot writes a digraph in the language of Graphviz.
+func (d *drawing) dot(w io.Writer) {
+	fmt.Fprint(w, "digraph isthmus {\n  rankdir=LR\n  node [shape=box, style=rounded, fontname=\"sans-serif\"]\n")
+	for i := range d.columns {
+		c := &d.columns[i]
+		fmt.Fprintf(w, "  subgraph cluster_%d {\n    label=%s\n", i, quoteDOT(c.title()))
+		for row, app := range c.apps {
+			fmt.Fprintf(w, "    %s [label=%s]\n", place{i, row}.id(), quoteDOT(strings.TrimSuffix(app.app+"\n"+app.note, "\n")))
+		}
+		fmt.Fprint(w, "  }\n")
+	}
+	for i := range d.edges {
+		e := &d.edges[i]
+		fmt.Fprintf(w, "  %s -> %s [color=%q, style=%s, tooltip=%s]\n", e.from.id(), e.to.id(), e.style.colour, e.style.line(), quoteDOT(e.title))
+	}
+	fmt.Fprint(w, "}\n")
+}
+
+// quoteDOT is a text as a quoted ID of DOT, which ends at the first quote and knows \n as a line's
+// end.
+func quoteDOT(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(catalog.Printable(line))
+	}
+	return `"` + strings.Join(lines, `\n`) + `"`
+}
+
+// mermaid writes a flowchart in the language of Mermaid.
+func (d *drawing) mermaid(w io.Writer) {
+	fmt.Fprint(w, "flowchart LR\n")
+	for i := range d.columns {
+		c := &d.columns[i]
+		fmt.Fprintf(w, "  subgraph c%d[%s]\n", i, quoteMermaid(c.title()))
+		for row, app := range c.apps {
+			fmt.Fprintf(w, "    %s[%s]\n", place{i, row}.id(), quoteMermaid(strings.TrimSuffix(app.app+", "+app.note, ", ")))
+		}
+		fmt.Fprint(w, "  end\n")
+	}
+	for i := range d.edges {
+		e := &d.edges[i]
+		arrow := "-->"
+		if e.style.dashed {
+			arrow = "-.->"
+		}
+		fmt.Fprintf(w, "  %s %s %s\n", e.from.id(), arrow, e.to.id())
+	}
+	for i := range d.edges {
+		fmt.Fprintf(w, "  linkStyle %d stroke:%s\n", i, d.edges[i].style.colour)
+	}
+}
+
+// quoteMermaid is a text as a quoted label of Mermaid, which knows entities and no other escapes.
+func quoteMermaid(s string) string {
+	return `"` + strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;", "&", "#amp;").Replace(catalog.Printable(s)) + `"`
+}
+
+// Measures of an SVG picture, in pixels.
+const (
+	boxWidth, boxHeight = 220, 34
+	rowHeight           = 46
+	columnWidth         = boxWidth + 160
+	marginX, marginY    = 90, 60
+)
+
+func (p place) x() int { return marginX + p.column*columnWidth }
+func (p place) y() int { return marginY + p.row*rowHeight }
+
+// svg writes a picture with a column for each cluster.
+func (d *drawing) svg(w io.Writer) {
+	rows := 1
+	for i := range d.columns {
+		rows = max(rows, len(d.columns[i].apps))
+	}
+	width, height := 2*marginX+len(d.columns)*columnWidth-(columnWidth-boxWidth), marginY+rows*rowHeight+20
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">
+<style>
+.b{fill:#fff;stroke:#546e7a}.t{fill:#263238}.n{fill:#607d8b;font-size:11px}.h{fill:#263238;font-weight:bold;font-size:15px}
+@media (prefers-color-scheme: dark){.b{fill:#263238;stroke:#90a4ae}.t,.h{fill:#eceff1}.n{fill:#b0bec5}}
+</style>
+`, width, height, width, height)
+	for i := range d.edges {
+		e := &d.edges[i]
+		dash := ""
+		if e.style.dashed {
+			dash = ` stroke-dasharray="5 4"`
+		}
+		fmt.Fprintf(w, `<path d="%s" fill="none" stroke="%s" stroke-width="1.5"%s><title>%s</title></path>`+"\n", e.path(), e.style.colour, dash, text(e.title))
+		x, y := e.end()
+		fmt.Fprintf(w, `<circle cx="%d" cy="%d" r="3" fill="%s"/>`+"\n", x, y, e.style.colour)
+	}
+	for i := range d.columns {
+		c := &d.columns[i]
+		fmt.Fprintf(w, `<text class="h" x="%d" y="%d">%s</text>`+"\n", place{i, 0}.x(), marginY-20, text(c.title()))
+		for row, app := range c.apps {
+			p := place{i, row}
+			fmt.Fprintf(w, `<rect class="b" x="%d" y="%d" width="%d" height="%d" rx="6"/><text class="t" x="%d" y="%d">%s</text>`,
+				p.x(), p.y(), boxWidth, boxHeight, p.x()+10, p.y()+15, text(shorten(app.app)))
+			fmt.Fprintf(w, `<text class="n" x="%d" y="%d">%s</text>`+"\n", p.x()+10, p.y()+29, text(app.note))
+		}
+	}
+	fmt.Fprint(w, "</svg>\n")
+}
+
+// end is the point of an edge at the callee.
+func (e *drawnEdge) end() (x, y int) {
+	if e.to.column > e.from.column {
+		return e.to.x(), e.to.y() + boxHeight/2
+	}
+	return e.to.x() + boxWidth, e.to.y() + boxHeight/2
+}
+
+// path is a curve: to another column from side to side, within one around its right side.
+func (e *drawnEdge) path() string {
+	x, y := e.end()
+	fromX, fromY := e.from.x()+boxWidth, e.from.y()+boxHeight/2
+	if e.to.column < e.from.column {
+		fromX = e.from.x()
+	}
+	bend := 60
+	outX, inX := fromX+bend, x+bend
+	switch {
+	case e.to.column > e.from.column:
+		inX = x - bend
+	case e.to.column < e.from.column:
+		outX = fromX - bend
+	}
+	n := strconv.Itoa
+	return "M" + n(fromX) + " " + n(fromY) + "C" + n(outX) + " " + n(fromY) + " " + n(inX) + " " + n(y) + " " + n(x) + " " + n(y)
+}
+
+// shorten is a name as far as a box has room.
+func shorten(name string) string {
+	const most = 28
+	if runes := []rune(name); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return name
+}
+
+// text is a text as XML has it.
+func text(s string) string { return html.EscapeString(catalog.Printable(s)) }

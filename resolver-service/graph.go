@@ -1,0 +1,76 @@
+package resolverservice
+
+import (
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Graph tells the apps, the clusters and the calls that objects declare.
+func (v *inventory) Graph(_ *v1alpha1.GraphRequest, to grpc.ServerStreamingServer[v1alpha1.GraphResponse]) error {
+	m, err := v.topology.Map(to.Context())
+	if err != nil {
+		return err
+	}
+	first := &v1alpha1.GraphResponse{Cluster: m.Cluster}
+	for _, c := range m.Clusters {
+		first.Clusters = append(first.Clusters, &v1alpha1.GraphCluster{Name: c.Name, Object: c.Object, State: c.State})
+	}
+	if err := to.Send(first); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(m.Apps, perMessage) {
+		next := &v1alpha1.GraphResponse{}
+		for i := range some {
+			a := &some[i]
+			next.Apps = append(next.Apps, &v1alpha1.GraphApp{App: wire.App(a.App), Here: a.Here, Ready: a.Ready, Selection: a.Selection, ExportedTo: a.ExportedTo})
+		}
+		if err := to.Send(next); err != nil {
+			return err
+		}
+	}
+	for i := range m.Views {
+		calls := graphCalls(&m.Views[i])
+		for some := range slices.Chunk(calls, perMessage) {
+			if err := to.Send(&v1alpha1.GraphResponse{Calls: some}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// graphCalls are the entries of a view, by callee, without the app itself.
+func graphCalls(v *topology.ViewUpdate) (calls []*v1alpha1.GraphCall) {
+	for app, e := range v.View.Entries.All() {
+		if app == v.App {
+			continue
+		}
+		call := &v1alpha1.GraphCall{Caller: wire.App(v.App), Callee: wire.App(app), Rule: e.Rule.String()}
+		for i := range e.Routes {
+			r := &e.Routes[i]
+			call.Routes = append(call.Routes, &v1alpha1.GraphRoute{
+				Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, State: r.State.String(), Ready: r.Ready, Usable: r.Usable(),
+			})
+		}
+		for _, share := range e.Shares() {
+			for i := range e.Routes {
+				if share.Route == &e.Routes[i] {
+					call.Routes[i].Taken = share.Part > 0
+				}
+			}
+		}
+		calls = append(calls, call)
+	}
+	slices.SortFunc(calls, func(a, b *v1alpha1.GraphCall) int { return catalogApp(a.Callee).Compare(catalogApp(b.Callee)) })
+	return calls
+}
+
+func catalogApp(m *v1alpha1.App) catalog.App {
+	return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()}
+}
