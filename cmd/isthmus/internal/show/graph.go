@@ -170,7 +170,6 @@ func (g *Graph) Filter(f GraphFilter) {
 type drawing struct {
 	columns []column
 	edges   []drawnEdge
-	dashed  bool // some edge is one that was never seen, where others were
 }
 
 type column struct {
