@@ -202,18 +202,17 @@ func (as *accesses) remember(app catalog.App, old *catalog.Access) {
 	}
 }
 
-// Access starts to keep who may call an app, and returns it.
-func (g *Graph) Access(app catalog.App) *catalog.Access {
-	if a := g.accesses.followed[app]; a != nil {
+// keep starts to keep who may call an app, and returns it.
+func (as *accesses) keep(app catalog.App, revision uint64) *catalog.Access {
+	if a := as.followed[app]; a != nil {
 		return a
 	}
-	a := g.accesses.whole(app, g.revision)
-	g.accesses.followed[app] = a
+	a := as.whole(app, revision)
+	as.followed[app] = a
 	return a
 }
 
-// ForgetAccess stops keeping who may call an app.
-func (g *Graph) ForgetAccess(app catalog.App) { delete(g.accesses.followed, app) }
+func (as *accesses) forget(app catalog.App) { delete(as.followed, app) }
 
 // Access follows who may call an app until Close. The topology keeps that for as long as somebody
 // follows it.

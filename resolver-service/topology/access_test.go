@@ -17,7 +17,7 @@ func checkAccess(t *testing.T, g *Graph, what string) {
 		if callee == nil || !callee.present() {
 			continue // nobody is there to guard
 		}
-		access := g.Access(app(to))
+		access := g.accesses.keep(app(to), 0)
 		for _, from := range ids {
 			caller := g.apps[app(from)]
 			if from == to || caller == nil || len(caller.instances) == 0 {
@@ -86,7 +86,7 @@ func BenchmarkChangesOfCallers(b *testing.B) {
 				all = append(all, selects(fmt.Sprint("caller-", i), calls("orders")))
 			}
 			g.Apply(full(all...))
-			g.Access(app("orders"))
+			g.accesses.keep(app("orders"), 0)
 			b.ReportAllocs()
 			for i := range b.N {
 				to := []string{"orders", "ledger"}[(i+1)%2]

@@ -37,24 +37,24 @@ func (t *Topology) Callees(ctx context.Context, apps []catalog.App) (all []Calle
 			domains[domain] = name
 		}
 		for _, app := range apps {
-			all = append(all, g.callee(app))
+			all = append(all, g.accesses.callee(app, g.revision))
 		}
 	})
 	return all, domains, err
 }
 
-func (g *Graph) callee(app catalog.App) Callee {
-	c := Callee{App: app, Access: g.accesses.followed[app]}
+func (as *accesses) callee(app catalog.App, revision uint64) Callee {
+	c := Callee{App: app, Access: as.followed[app]}
 	if c.Access == nil {
-		c.Access = g.accesses.whole(app, g.revision)
+		c.Access = as.whole(app, revision)
 	}
-	n := g.apps[app]
+	n := as.apps[app]
 	if n == nil {
 		return c
 	}
 	c.Running = len(n.instances) > 0
 	for caller, index := range n.callers {
-		if index == selfIndex || !g.accesses.leadsHere(&caller.selection.Endpoints[index]) {
+		if index == selfIndex || !as.leadsHere(&caller.selection.Endpoints[index]) {
 			continue
 		}
 		c.Callers = append(c.Callers, CallerRule{

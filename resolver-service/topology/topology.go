@@ -56,7 +56,10 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		start:    time.Now(),
 		views:    map[catalog.App]*published[*catalog.View]{},
 		peers:    newOnDemand((*Graph).Peer, (*Graph).ForgetPeer),
-		accesses: newOnDemand((*Graph).Access, (*Graph).ForgetAccess),
+		accesses: newOnDemand(
+			func(g *Graph, app catalog.App) *catalog.Access { return g.accesses.keep(app, g.revision) },
+			func(g *Graph, app catalog.App) { g.accesses.forget(app) },
+		),
 	}
 	t.stats.Store(&Stats{})
 	return t
