@@ -318,7 +318,7 @@ func (s *Server) follow(key hubKey) (follow func() (state, changes), stop func()
 			if table == nil {
 				return nil, changes{changed}
 			}
-			return &gatewayState{s.gateway, table}, changes{changed}
+			return &gatewayState{gatewayMaker: s.gateway, table: table}, changes{changed}
 		}, func() {}
 	}
 	view, stop := s.host.Topology.FollowOpen, func() {}
