@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 )
 
 // Defaults of the listeners' bounds.
@@ -29,6 +30,7 @@ const descriptorsPerGatewayConnection = 2
 type bounds struct {
 	of                            map[string]int // each listener of an edge, by the edge's name
 	resolverPerClient, handshakes int
+	peers                         int // connections to the resolver service through the gateway
 }
 
 // reserve is how many of the process's descriptors no listener gets.
@@ -47,6 +49,7 @@ type claim struct {
 func (c *Config) fit(limit int) (b bounds, reduced []claim) {
 	b.of = map[string]int{}
 	left := limit - reserve(limit)
+	b.peers = min(gateway.DefaultMaxPeers, max(limit/16, 1))
 	var claims []claim
 	for _, e := range c.edges() {
 		cl := claim{Claim: e.Claim, name: e.Name, each: cmp.Or(e.Claim.Max, e.Claim.Default), copies: len(e.Listen)}
@@ -54,6 +57,9 @@ func (c *Config) fit(limit int) (b bounds, reduced []claim) {
 			cl.each = min(cl.each, limit/cl.Part)
 		}
 		b.of[e.Name] = cl.each
+		if e.Name == "gateway" && cl.copies > 0 {
+			left -= gateway.Descriptors(b.peers, cl.copies)
+		}
 		switch {
 		case cl.copies == 0:
 		case cl.Part > 0:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
 )
 
 // TestBoundsFitBelowTheLimitOfOpenFiles for every limit that there may be.
@@ -26,6 +28,7 @@ func TestBoundsFitBelowTheLimitOfOpenFiles(t *testing.T) {
 				used += b.of[e.Name] * len(e.Listen) * max(e.Claim.Cost, 1)
 			}
 			what := fmt.Sprintf("%s, limit %d: %+v", name, limit, b)
+			used += gateway.Descriptors(b.peers, 1+len(cfg.Listen.Apps))
 			if used > limit-reserve(limit) {
 				t.Errorf("%s: %d descriptors leave no reserve of %d", what, used, reserve(limit))
 			}

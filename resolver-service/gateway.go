@@ -35,7 +35,7 @@ func (s *Service) buildIngress() (err error) {
 	cfg := gateway.Config{
 		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Check: s.destinations.Exported,
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
-		MaxConnections: most, MaxPerSource: min(g.MaxPerSource, most), MaxHellos: g.MaxHellos,
+		MaxConnections: most, MaxPerSource: min(g.MaxPerSource, most), MaxHellos: g.MaxHellos, MaxPeers: s.listeners.bounds.peers,
 	}
 	switch {
 	case s.listeners.tcp["gateway"] == nil:

@@ -2,11 +2,14 @@ package edge
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 )
@@ -36,6 +39,20 @@ func ServeGRPC(ctx context.Context, l net.Listener, servers ...*grpc.Server) err
 	}
 	<-stopped
 	return nil
+}
+
+// StreamError returns why a stream's context has ended, as a gRPC status. It is nil if the client
+// closed its side, which the cause io.EOF tells.
+func StreamError(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, io.EOF):
+		return nil
+	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
+		return status.FromContextError(cause).Err()
+	default:
+		return cause
+	}
 }
 
 func cutOff(l net.Listener) {

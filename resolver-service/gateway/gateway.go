@@ -69,6 +69,9 @@ type Config struct {
 	// again from one /24 or /48: half of MaxConnections, since all callers of a cluster may
 	// come from one address. The same part of MaxHellos is a source network's.
 	MaxPerSource int
+	// MaxPeers connections to the resolver service are open at once: [DefaultMaxPeers]. A source
+	// may have a sixteenth of them, and 8 at least. See [Descriptors].
+	MaxPeers int
 	// MaxHellos connections have yet to name an app; beyond it the oldest such goes: 4,096, or
 	// half of MaxConnections, so that they leave room for those that have.
 	MaxHellos int
@@ -82,6 +85,7 @@ func (c Config) withDefaults() Config {
 	c.AnswerTimeout = cmp.Or(c.AnswerTimeout, 10*time.Second)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 50_000)
 	c.MaxPerSource = cmp.Or(c.MaxPerSource, c.MaxConnections/2, 1)
+	c.MaxPeers = cmp.Or(c.MaxPeers, DefaultMaxPeers)
 	c.MaxHellos = cmp.Or(c.MaxHellos, min(4096, max(c.MaxConnections/2, 1)))
 	return c
 }
@@ -118,7 +122,7 @@ func New(cfg Config) (*Gateway, error) {
 		metrics:  m,
 		refused:  newRefusals(cfg.Logger, m),
 		loads:    newLoads(),
-		shares:   newShares(cfg.MaxConnections, cfg.MaxPerSource),
+		shares:   newShares(&cfg),
 		inflight: newInflight(),
 		hello:    &tls.Config{GetConfigForClient: stopAtHello},
 		newRelay: relay.New,

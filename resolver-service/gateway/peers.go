@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,13 +15,15 @@ type peerConn struct {
 	first  []byte // read by the gateway; given out before the rest
 	of     *admitted
 	closed sync.Once
+	began  time.Time
+	done   atomic.Bool // the handshake
 }
 
 // handOver gives a connection to Config.Peers. It counts as open until that closes it.
 func (s *serving) handOver(client *net.TCPConn, in greeting, a *admitted) {
 	client.SetDeadline(time.Time{})
 	s.running.Add(-1)
-	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: a}
+	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: a, began: time.Now()}
 	if !s.peers.add(conn) {
 		conn.Close()
 		return
@@ -38,6 +41,14 @@ func (c *peerConn) Read(p []byte) (int, error) {
 		c.first = nil
 	}
 	return n, nil
+}
+
+// SetDeadline sets the deadline. A gRPC server clears it once the handshake is finished.
+func (c *peerConn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		c.done.Store(true)
+	}
+	return c.Conn.SetDeadline(t)
 }
 
 // SyscallConn is that of the TCP connection, for options of the socket.
@@ -81,6 +92,22 @@ func (p *peerConns) remove(c *peerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.open, c)
+}
+
+// evict closes the oldest connection whose handshake is not finished.
+func (p *peerConns) evict() bool {
+	var oldest *peerConn
+	p.mu.Lock()
+	for c := range p.open {
+		if !c.done.Load() && (oldest == nil || c.began.Before(oldest.began)) {
+			oldest = c
+		}
+	}
+	p.mu.Unlock()
+	if oldest != nil {
+		oldest.Close()
+	}
+	return oldest != nil
 }
 
 // close closes every connection that is left, and those to come.

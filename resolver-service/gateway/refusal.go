@@ -148,9 +148,6 @@ var (
 	alertMissingExtension  = []byte{21, 3, 1, 0, 2, 2, 109}
 )
 
-// maxFarewells is how many refused clients are told at a time. More are reset.
-const maxFarewells = 512
-
 // farewell is how long a refused client has to take its answer and close.
 const farewell = 500 * time.Millisecond
 

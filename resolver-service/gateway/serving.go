@@ -31,7 +31,7 @@ type serving struct {
 }
 
 func (g *Gateway) newServing(only catalog.App) (*serving, error) {
-	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos, g.cfg.shareOf(g.cfg.MaxHellos)), spare: newHellos(reserved, reservedPerSource)}
+	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos, g.cfg.shareOf(g.cfg.MaxHellos)), spare: newHellos(reserveOf(g.cfg.MaxPeers), reservedPerSource)}
 	r, err := g.newRelay(relay.Config{
 		Stall:   g.cfg.StallTimeout,
 		Answer:  g.cfg.AnswerTimeout,
@@ -219,7 +219,10 @@ func (s *serving) routeOf(in greeting, a *admitted) (destination, *refusal) {
 	case refused != nil:
 		return destination{}, refused
 	case to.ofPeers():
-		if !s.shares.toPeers(a) {
+		for !s.shares.toPeers(a) {
+			if s.shares.fullOfPeers(a) && s.peers.evict() { // others may take the place
+				continue
+			}
 			return destination{}, &refusal{reason: tooManyPeers, host: in.host}
 		}
 	case in.stream == 0 && !s.inflight.add(a, in.bytes):
@@ -254,7 +257,7 @@ func (s *serving) refuse(client *net.TCPConn, r *refusal, a *admitted) {
 	r.from = a.from
 	s.refused.log(*r)
 	s.shares.leave(a) // lest those that are told, and don't go, keep others out
-	if s.farewells.Add(1) <= maxFarewells {
+	if s.farewells.Add(1) <= int64(farewellsOf(s.cfg.MaxPeers)) {
 		turnAway(client, r)
 	} else {
 		relay.Reset(client)

@@ -30,19 +30,32 @@ const (
 	amongPeers              // the bounds of peers
 )
 
-// The bounds of connections to the resolver service. Each replica of a peer keeps one for
-// each gateway, and has a second for a moment when it reconnects.
-const (
-	maxPeers          = 1024
-	maxPeersPerSource = 64
-)
+// DefaultMaxPeers is how many connections to the resolver service there may be. Each replica of a
+// peer keeps one for each gateway, and has a second for a moment when it reconnects.
+const DefaultMaxPeers = 1024
 
-// The reserve is for connections beyond the bounds of apps, which may still ask for the
-// resolver service. A good one leaves it after a round trip.
+// The bounds that go with DefaultMaxPeers, and are smaller with fewer. The reserve is for
+// connections beyond the bounds of apps, which may still ask for the resolver service. A good one
+// leaves it after a round trip. Farewells are refused clients that are told; more are reset.
 const (
+	maxPeersPerSource = 64
 	reserved          = 64
 	reservedPerSource = 8
+	maxFarewells      = 512
 )
+
+// withPeers is a bound in the proportion that peers have of DefaultMaxPeers, and least at least.
+func withPeers(bound, peers, least int) int {
+	return min(bound, max(bound*peers/DefaultMaxPeers, least))
+}
+
+func reserveOf(peers int) int   { return withPeers(reserved, peers, reservedPerSource) }
+func farewellsOf(peers int) int { return withPeers(maxFarewells, peers, reservedPerSource) }
+
+// Descriptors is how many descriptors a gateway with listeners takes beside those of MaxConnections.
+func Descriptors(peers, listeners int) int {
+	return peers + listeners*(reserveOf(peers)+farewellsOf(peers))
+}
 
 // source is an address that connections come from: an IPv4 address, or the /64 of an IPv6
 // one, all of which a single host may have.
@@ -76,7 +89,8 @@ func (s source) network() source {
 // have half as many again as one of its sources: so a source leaves something to its
 // neighbours, and a network to other networks.
 type shares struct {
-	max, perSource int
+	max, perSource           int
+	maxPeers, peersPerSource int
 
 	mu       sync.Mutex
 	apps     int
@@ -86,8 +100,8 @@ type shares struct {
 	peersOf  map[source]int
 }
 
-func newShares(most, perSource int) *shares {
-	return &shares{max: most, perSource: perSource, sources: map[source]int{}, networks: map[source]int{}, peersOf: map[source]int{}}
+func newShares(c *Config) *shares {
+	return &shares{max: c.MaxConnections, perSource: c.MaxPerSource, maxPeers: c.MaxPeers, peersPerSource: withPeers(maxPeersPerSource, c.MaxPeers, 8), sources: map[source]int{}, networks: map[source]int{}, peersOf: map[source]int{}}
 }
 
 // admit counts a connection among those of apps, or tells which bound is reached.
@@ -112,7 +126,7 @@ func (s *shares) toPeers(a *admitted) bool {
 	from := sourceOf(a.from.Addr())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.left || s.peers >= maxPeers || s.peersOf[from] >= maxPeersPerSource {
+	if a.left || s.peers >= s.maxPeers || s.peersOf[from] >= s.peersPerSource {
 		return false
 	}
 	s.drop(a)
@@ -120,6 +134,13 @@ func (s *shares) toPeers(a *admitted) bool {
 	s.peers++
 	s.peersOf[from]++
 	return true
+}
+
+// fullOfPeers tells whether a connection's source may have one more, and there is no room.
+func (s *shares) fullOfPeers(a *admitted) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !a.left && s.peers >= s.maxPeers && s.peersOf[sourceOf(a.from.Addr())] < s.peersPerSource
 }
 
 // remove counts a connection out.

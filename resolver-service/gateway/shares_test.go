@@ -11,7 +11,7 @@ import (
 
 func TestShares(t *testing.T) {
 	from := func(s string) *admitted { return &admitted{from: netip.AddrPortFrom(netip.MustParseAddr(s), 1)} }
-	s := newShares(100, 10)
+	s := newShares(&Config{MaxConnections: 100, MaxPerSource: 10, MaxPeers: DefaultMaxPeers})
 	fill := func(n int, over reason, address func(i int) string) (in []*admitted) {
 		t.Helper()
 		for i := range n {
@@ -160,6 +160,30 @@ func TestPeersHaveABoundOfTheirOwn(t *testing.T) {
 		for source, host := range map[string]string{"127.0.1.1": ordersHost, "127.0.2.1": peerHost} {
 			if _, _, err := callFrom(t, source, gw.addr, host); err != nil {
 				t.Errorf("%s from %s: %v", host, source, err)
+			}
+		}
+	})
+}
+
+// Where peers have no room, a handshake that is not finished gives way to a newer connection.
+func TestUnfinishedHandshakesOfPeersGiveWay(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		const peers = 16
+		gw := serve(t, Config{MaxPeers: peers, Peers: tlsPeers(t, "resolver")}, exports(1, map[string][]string{"orders": {tlsBackend(t, "orders")}}), with)
+		for i := range 3 * peers {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("127.0.%d.1", i+1))}}
+			c, err := d.Dial("tcp", gw.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.Write(hello(peerHost))
+		}
+		for range 5 {
+			if got, link, err := callFrom(t, "127.0.0.1", gw.addr, peerHost); err != nil || got != "resolver" {
+				t.Fatalf("a peer is refused: %v\n%s", err, gw.log)
+			} else {
+				link.Close()
 			}
 		}
 	})

@@ -3,8 +3,6 @@ package stream
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -75,7 +74,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	go w.read(ctx)
 	err := w.serve(ctx)
 	if ctx.Err() != nil {
-		err = endError(ctx)
+		err = edge.StreamError(ctx)
 	}
 	s.noteEnd(w, err)
 	return err
@@ -118,19 +117,6 @@ func (s *Server) noteEnd(w *watch, err error) {
 	s.log.Debug("refused a stream", "err", err)
 }
 
-// endError returns why a stream's context has ended, as a gRPC status.
-func endError(ctx context.Context) error {
-	cause := context.Cause(ctx)
-	switch {
-	case errors.Is(cause, io.EOF): // the client has closed its side: it is done
-		return nil
-	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
-		return status.FromContextError(cause).Err()
-	default:
-		return cause
-	}
-}
-
 // serve receives the hello, registers the instance and follows the app's view.
 func (w *watch) serve(ctx context.Context) error {
 	if err := w.receiveHello(ctx); err != nil {
@@ -145,7 +131,7 @@ func (w *watch) serve(ctx context.Context) error {
 	select {
 	case <-w.s.restored:
 	case <-ctx.Done():
-		return endError(ctx)
+		return edge.StreamError(ctx)
 	}
 	w.s.metrics.open.Inc()
 	defer w.s.metrics.open.Dec()
@@ -200,7 +186,7 @@ func (w *watch) receiveHello(ctx context.Context) error {
 	case <-limit.C:
 		return status.Errorf(codes.DeadlineExceeded, "no hello within %s", w.s.cfg.HelloTimeout)
 	case <-ctx.Done():
-		return cmp.Or(endError(ctx), status.Error(codes.InvalidArgument, "the client closed the stream before it sent a hello"))
+		return cmp.Or(edge.StreamError(ctx), status.Error(codes.InvalidArgument, "the client closed the stream before it sent a hello"))
 	}
 	h, err := parseHello(req, &w.s.cfg)
 	if err != nil {
@@ -276,7 +262,7 @@ func (w *watch) handle(ctx context.Context, raw *rawgrpc.Received) error {
 	select {
 	case <-w.started:
 	case <-ctx.Done():
-		return endError(ctx)
+		return edge.StreamError(ctx)
 	}
 	switch {
 	case req.GetUnreached() != nil:
@@ -316,7 +302,7 @@ func (w *watch) follow(ctx context.Context) error {
 		select {
 		case <-w.s.settling.Done():
 		case <-ctx.Done():
-			return endError(ctx)
+			return edge.StreamError(ctx)
 		}
 	}
 	until, end := context.WithCancel(ctx)
@@ -326,7 +312,7 @@ func (w *watch) follow(ctx context.Context) error {
 	for {
 		next, err := w.sub.Next(until, seen)
 		if ctx.Err() != nil {
-			return endError(ctx)
+			return edge.StreamError(ctx)
 		}
 		if err != nil { // settled: the client must learn that its view is final
 			until, next = ctx, seen

@@ -59,12 +59,12 @@ func (c *clients) add(st *stream) error {
 	of := c.of[st.client.app]
 	switch half := max(c.max/2, 1); {
 	case len(c.all) >= c.max:
-		return exceeded("%d streams are open, which is the limit; raise xds.maxConnections", c.max)
+		return exceeded("%d streams are open; at most %d are allowed; raise xds.maxConnections", c.max, c.max)
 	case of == nil:
 		of = &account{}
 		c.of[st.client.app] = of
 	case of.streams >= half:
-		return exceeded("%s has %d streams, and one app may have half of xds.maxConnections; close some, or raise it", st.client.app, half)
+		return exceeded("%s has %d streams; one app may have half of xds.maxConnections; close some, or raise it", st.client.app, half)
 	}
 	of.streams++
 	st.account, c.all[st] = of, &[kinds]*rejection{}

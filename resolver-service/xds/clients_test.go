@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // A status of thousands of clients is short, and has those that operators look for.
@@ -39,5 +40,29 @@ func TestAStatusOfManyClientsIsShort(t *testing.T) {
 	}
 	if size := proto.Size(&s); size > 8<<10 {
 		t.Errorf("the status has %d bytes", size)
+	}
+}
+
+// Clients of a view share its resources, also those of an app in one cluster.
+func TestResourcesAreMadeOnce(t *testing.T) {
+	x := start(t, Settings{Gateway: &Gateway{Apps: []string{"mesh/ingress"}}}, selects("checkout", endpoint("orders", local)),
+		&catalog.AppExport{App: shop("orders"), Allow: []catalog.Allow{{}}})
+	x.runs(shop("orders"), "10.0.0.1:50002")
+	sub := x.topology.Subscribe(shop("checkout"))
+	defer sub.Close()
+	view, _ := sub.FollowOwn()
+	table, _ := x.topology.Gateway().Load()
+	gateway := &gatewayState{gatewayMaker: &gatewayMaker{}, table: table}
+	for name, states := range map[string][2]state{
+		"orders.shop":      {&appState{maker: &maker{}, view: view}, &appState{maker: &maker{}, view: view}},
+		"orders.shop.west": {&appState{maker: &maker{}, view: view}, &appState{maker: &maker{}, view: view}},
+		gatewayListener:    {gateway, gateway},
+	} {
+		for k := range kinds {
+			one, two := states[0].resource(k, parseName(name)), states[1].resource(k, parseName(name))
+			if one != two || one == nil && name != gatewayListener || one == nil && k == listeners {
+				t.Errorf("%s %s is %p for one client and %p for another", k.short(), name, one, two)
+			}
+		}
 	}
 }

@@ -67,7 +67,7 @@ func decode(raw []byte, delta bool) (r *request, node []byte, err error) {
 			r.version, err = text("version_info", value, maxText)
 		case inNode:
 			if len(value) > maxNode {
-				return exceeded("the node has %d bytes, and may have %d; shorten its metadata", len(value), maxNode)
+				return exceeded("the node has %d bytes; at most %d are allowed; shorten its metadata", len(value), maxNode)
 			}
 			node = value
 		case inURL:
@@ -123,7 +123,7 @@ func malformed(err error) error {
 func text(what string, value []byte, most int) (string, error) {
 	switch {
 	case len(value) > most:
-		return "", exceeded("%s has %d bytes, and may have %d", what, len(value), most)
+		return "", exceeded("%s has %d bytes; at most %d are allowed", what, len(value), most)
 	case !utf8.Valid(value):
 		return "", status.Errorf(codes.InvalidArgument, "xds: %s is not UTF-8", what)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -42,6 +43,12 @@ type gatewayMaker struct {
 type gatewayState struct {
 	*gatewayMaker
 	table *catalog.GatewayTable
+	made  sync.Map // resources by gatewayKey, for all gateways
+}
+
+type gatewayKey struct {
+	kind kind
+	name resourceName
 }
 
 func (s *gatewayState) revision() uint64 { return s.table.Revision }
@@ -92,6 +99,18 @@ func (s *gatewayState) changed(k kind, old state) iter.Seq[resourceName] {
 }
 
 func (s *gatewayState) resource(k kind, n resourceName) *resource {
+	key := gatewayKey{k, n}
+	if r, ok := s.made.Load(key); ok {
+		return r.(*resource)
+	}
+	r := s.make(k, n)
+	if r != nil {
+		s.made.Store(key, r)
+	}
+	return r
+}
+
+func (s *gatewayState) make(k kind, n resourceName) *resource {
 	if n.other != "" {
 		switch {
 		case k == listeners && n.other == gatewayListener:

@@ -44,8 +44,8 @@ func TestAClientThatAsksForTooMuchIsToldTheLimit(t *testing.T) {
 	both(t, func(t *testing.T, delta bool) {
 		x := start(t, Settings{}, selects("checkout", endpoint("orders", local)))
 		for want, ask := range map[string]func(c *adsClient){
-			"a request has more than 50000 names of resources": func(c *adsClient) { c.follow(endpoints, madeUp(0, maxNames+1)...) },
-			"a resource name has 256 bytes, and may have 255":  func(c *adsClient) { c.follow(endpoints, strings.Repeat("a", 256)) },
+			"a request has more than 50000 names of resources":       func(c *adsClient) { c.follow(endpoints, madeUp(0, maxNames+1)...) },
+			"a resource name has 256 bytes; at most 255 are allowed": func(c *adsClient) { c.follow(endpoints, strings.Repeat("a", 256)) },
 			"the node has 262": func(c *adsClient) {
 				c.node = padded(maxNode)
 				c.follow(endpoints, "orders.shop")
@@ -68,15 +68,15 @@ func TestAClientThatAsksForTooMuchIsToldTheLimit(t *testing.T) {
 			}
 			return c
 		}
-		send(strings.Repeat("a", 1025), "").refused("type_url has 1025 bytes, and may have 1024")
-		send(endpoints.url(), strings.Repeat("a", 1025)).refused("response_nonce has 1025 bytes, and may have 1024")
+		send(strings.Repeat("a", 1025), "").refused("type_url has 1025 bytes; at most 1024 are allowed")
+		send(endpoints.url(), strings.Repeat("a", 1025)).refused("response_nonce has 1025 bytes; at most 1024 are allowed")
 		if !delta {
 			return
 		}
 		c := x.connect(t, shop("checkout"), delta)
 		c.follow(endpoints, madeUp(0, maxNames)...)
 		c.ask(endpoints, madeUp(maxNames, maxNames+1), nil, nil)
-		c.refused("more than 50000 names of one type")
+		c.refused("follows more than 50000 names of one type")
 
 		// Names that it leaves without having followed them.
 		c = x.connect(t, shop("checkout"), delta)
@@ -86,7 +86,7 @@ func TestAClientThatAsksForTooMuchIsToldTheLimit(t *testing.T) {
 		for i := range 2 {
 			c.ask(endpoints, nil, madeUp(i*maxNames, (i+1)*maxNames), nil)
 		}
-		c.refused("more than 50000 names of one type")
+		c.refused("follows more than 50000 names of one type")
 	})
 }
 

@@ -57,7 +57,7 @@ func (st *stream) take(r *request) error {
 	}
 	switch {
 	case f.count > maxNames || len(f.fresh) > maxNames:
-		return exceeded("more than %d names of one type; unsubscribe, or ask for all by *", maxNames)
+		return exceeded("the client follows more than %d names of one type; unsubscribe, or ask for all by *", maxNames)
 	case f.count > followed && st.account.names.Load() > maxNamesOfApp:
 		return exceeded("the clients of %s follow more than %d different names; unsubscribe, or ask for all by *", st.client.app, maxNamesOfApp)
 	case f.count > followed && st.s.hubs.names.Load() > maxNamesInAll:
@@ -114,7 +114,7 @@ func (st *stream) takeDelta(at *followers, f *followed, r *request, first bool) 
 	if first && len(r.known) > 0 {
 		release, ok := st.s.known.TryAcquire(st.client.app.String(), r.knownBytes())
 		if !ok {
-			return exceeded("clients that come back have more resources than the %d MiB that the service keeps of them, %d MiB for each app; reconnect later", knownTotal>>20, knownShare>>20)
+			return exceeded("the service keeps at most %d MiB of versions for clients that reconnect, %d MiB for one app, until it has heard its peers; reconnect in 20 s", knownTotal>>20, knownShare>>20)
 		}
 		f.known, f.release = r.known, release
 	}

@@ -3,9 +3,7 @@ package xds
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -202,7 +200,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool) error {
 	if err := st.run(ctx, own); ctx.Err() == nil {
 		return err
 	}
-	return cause(ctx)
+	return edge.StreamError(ctx)
 }
 
 // greet takes the first request, which says who the client is.
@@ -225,7 +223,7 @@ func (s *Server) greet(ctx context.Context, ss grpc.ServerStream, delta bool) (*
 	case <-late.C:
 		return nil, client{}, status.Errorf(codes.DeadlineExceeded, "xds: no request came within %s", nodeTimeout)
 	case <-ctx.Done():
-		return nil, client{}, cause(ctx)
+		return nil, client{}, edge.StreamError(ctx)
 	}
 	if first.err != nil {
 		return nil, client{}, first.err
@@ -239,17 +237,6 @@ func (s *Server) greet(ctx context.Context, ss grpc.ServerStream, delta bool) (*
 		s.host.Often.Warn("xds node", "refused an xDS client", "remote", remote(ctx), "err", err)
 	}
 	return first.r, who, err
-}
-
-func cause(ctx context.Context) error {
-	err := context.Cause(ctx)
-	if errors.Is(err, io.EOF) { // the client ended it
-		return nil
-	}
-	if _, ok := status.FromError(err); ok {
-		return err
-	}
-	return status.FromContextError(err).Err()
 }
 
 // hangup ends the connection of a client that reads nothing: the end of its stream alone would
@@ -318,7 +305,7 @@ func (s *Server) follow(key hubKey) (follow func() (state, changes), stop func()
 			if table == nil {
 				return nil, changes{changed}
 			}
-			return &gatewayState{s.gateway, table}, changes{changed}
+			return &gatewayState{gatewayMaker: s.gateway, table: table}, changes{changed}
 		}, func() {}
 	}
 	view, stop := s.host.Topology.FollowOpen, func() {}

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"iter"
+	"maps"
 	"net"
 	"slices"
 
@@ -49,6 +50,7 @@ type planResources struct {
 	gateways *catalog.Gateways
 	hosts    <-chan struct{} // see known
 	made     [kinds]*resource
+	in       map[string][kinds]*resource // by cluster, of names that have one
 }
 
 func (s *appState) revision() uint64 { return s.view.Revision }
@@ -61,10 +63,10 @@ func (s *appState) resource(k kind, n resourceName) *resource {
 	switch {
 	case n.cluster != "" && !leadsTo(e.Plan, n.cluster):
 		return nil
-	case n.cluster != "" || s.nameless != nil && k == endpoints:
+	case s.nameless != nil && k == endpoints:
 		return s.maker.resource(k, n, e.Plan, s.gateways)
 	default:
-		return s.of(k, e.Plan)
+		return s.of(k, n, e.Plan)
 	}
 }
 
@@ -93,22 +95,41 @@ func (s *appState) gateways(cluster string, app catalog.App) (all []string) {
 }
 
 // of makes the resource of a plan, or takes the one that was made for another client.
-func (s *appState) of(k kind, plan *catalog.Plan) *resource {
+func (s *appState) of(k kind, n resourceName, plan *catalog.Plan) *resource {
 	known, _ := plan.Memo(catalog.MemoXDS).(*planResources)
 	current := known != nil && known.gateways == s.view.Gateways && known.hosts == s.hosts.version
-	if current && known.made[k] != nil {
-		return known.made[k]
+	if current {
+		if r := known.of(k, n); r != nil {
+			return r
+		}
 	}
 	next := &planResources{gateways: s.view.Gateways, hosts: s.hosts.version}
 	if known != nil {
-		next.made = known.made
+		next.made, next.in = known.made, maps.Clone(known.in)
 		if !current {
-			next.made[endpoints] = nil
+			next.made[endpoints], next.in = nil, nil
 		}
 	}
-	next.made[k] = s.maker.resource(k, resourceName{app: plan.App}, plan, s.gateways)
+	r := s.maker.resource(k, n, plan, s.gateways)
+	if n.cluster == "" {
+		next.made[k] = r
+	} else {
+		if next.in == nil {
+			next.in = map[string][kinds]*resource{}
+		}
+		of := next.in[n.cluster]
+		of[k] = r
+		next.in[n.cluster] = of
+	}
 	plan.Keep(catalog.MemoXDS, next)
-	return next.made[k]
+	return r
+}
+
+func (p *planResources) of(k kind, n resourceName) *resource {
+	if n.cluster == "" {
+		return p.made[k]
+	}
+	return p.in[n.cluster][k]
 }
 
 // leadsTo tells whether a cluster may have the app for this caller.

@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -36,7 +38,7 @@ func fewDescriptors(t *testing.T, most int) {
 // descriptors, to the resolver's listener, and to it through the gateway.
 func TestH4aSilentConnectionsEndAndTakeNobodysDescriptors(t *testing.T) {
 	needs(t, "isthmus")
-	fewDescriptors(t, 2048) // the gateway gets 79 connections of them
+	fewDescriptors(t, 1024)
 	for _, name := range []string{"resolver", "gateway _resolver"} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, nil)
@@ -45,8 +47,11 @@ func TestH4aSilentConnectionsEndAndTakeNobodysDescriptors(t *testing.T) {
 			doors := s.doors(t)
 			d := doors[slices.IndexFunc(doors, func(d door) bool { return d.name == name })]
 			a := d.attack(t)
-			a.open(2200, func(net.Conn) {})
+			a.open(2600, func(net.Conn) { time.Sleep(time.Millisecond) })
 			others.goOn(t, 3)
+			if strings.Contains(logged(t, s.Process), "too many open files") {
+				t.Error("descriptors ran out before limits were reached")
+			}
 			t.Logf("%d connections, %d refused; before %s, now %s", len(a.conns), a.refused.Load(), before, usageOf(t, s.Process))
 			a.allEnd()
 			returns(t, s.Process, before)

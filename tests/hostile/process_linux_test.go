@@ -71,12 +71,15 @@ func returns(t *testing.T, p *sandbox.Process, before usage) {
 	})
 }
 
-// lines is how many lines a process has logged.
-func lines(t testing.TB, p *sandbox.Process) int {
+// logged is what a process has logged.
+func logged(t testing.TB, p *sandbox.Process) string {
 	t.Helper()
 	text, err := os.ReadFile(p.LogFile())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(string(text), "\n")
+	return string(text)
 }
+
+// lines is how many lines a process has logged.
+func lines(t testing.TB, p *sandbox.Process) int { return strings.Count(logged(t, p), "\n") }
