@@ -131,6 +131,10 @@ func keyOf(root *strict.Node) catalog.Key {
 	if ns := metadata.Field("namespace"); ns != nil && ns.Kind == strict.String && key.Kind.Namespaced() {
 		key.Namespace = ns.Text
 	}
+	if key.Kind == catalog.KindAppEndpoints {
+		app := catalog.FromKubernetes(key.Namespace, key.Name)
+		key.Namespace, key.Name = app.Namespace, app.ID
+	}
 	if CheckKey(key) != nil {
 		return catalog.Key{}
 	}

@@ -327,3 +327,46 @@ func TestWhatIsAtTheBoundsIsAccepted(t *testing.T) {
 		}
 	}
 }
+
+func TestDefaults(t *testing.T) {
+	for metadata, want := range map[string]string{
+		`{namespace: shop, name: "*"}`:                                   "shop/*",
+		`{namespace: "*", name: "*"}`:                                    "*/*",
+		`{namespace: shop, name: default.isthmus.dev}`:                   "shop/*",
+		`{namespace: isthmus-system, name: cluster-default.isthmus.dev}`: "*/*",
+		`{namespace: isthmus-system, name: default.isthmus.dev}`:         "isthmus-system/*",
+	} {
+		objects, errs := DecodeYAML("f.yaml", []byte(apitest.Object("AppEndpoints", metadata, "{endpoints: [{app: orders}, {app: ledger, namespace: finance}]}")))
+		if len(errs) > 0 {
+			t.Errorf("%s: %v", metadata, errs)
+			continue
+		}
+		s := objects[0].(*catalog.AppEndpoints)
+		if got := s.Key().NamespacedName(); got != want || !s.IsDefault() {
+			t.Errorf("%s is %s, want %s", metadata, got, want)
+		}
+		web := s.For(catalog.App{Namespace: "web", ID: "a"})
+		if first := web.Endpoints[0].App; s.App.Namespace == catalog.DefaultName && first != (catalog.App{Namespace: "web", ID: "orders"}) || web.Key() != s.Key() {
+			t.Errorf("%s: for web/a it is %s with %s", metadata, web.Key(), first)
+		}
+		again, err := DecodeJSON(KeyPath(s.Key()), EncodeJSON(s))
+		if err != nil || string(EncodeJSON(again)) != string(EncodeJSON(s)) {
+			t.Errorf("%s comes back as %v, %v", metadata, again, err)
+		}
+		if key, err := ParseKeyPath(KeyPath(s.Key())); err != nil || key != s.Key() {
+			t.Errorf("%s: key %v, %v", metadata, key, err)
+		}
+	}
+	for text, want := range map[string]string{
+		apitest.Object("AppEndpoints", `{namespace: "*", name: checkout}`, "{}"):                     `metadata.namespace: namespace "*" has`,
+		apitest.Object("AppEndpoints", `{namespace: Shop, name: "*"}`, "{}"):                         `metadata.namespace: namespace "Shop" has`,
+		apitest.Object("AppEndpoints", `{name: "*"}`, "{}"):                                          `metadata.namespace: is missing; write the namespace whose apps follow the default`,
+		apitest.Object("AppEndpoints", `{namespace: shop, name: cluster-default.isthmus.dev}`, "{}"): `metadata.namespace: is "shop", and the default for all namespaces is in isthmus-system`,
+		apitest.Object("AppExport", `{namespace: shop, name: "*"}`, "{}"):                            `metadata.name: app-id "*" has`,
+		apitest.Object("AppEndpoints", `{namespace: shop, name: "*"}`, `{endpoints: [{app: "*"}]}`):  `spec.endpoints[0].app: app-id "*" has`,
+	} {
+		if _, errs := DecodeYAML("f.yaml", []byte(text)); len(errs) != 1 || !strings.Contains(errs.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", text, errs, want)
+		}
+	}
+}

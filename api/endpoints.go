@@ -10,7 +10,7 @@ import (
 )
 
 func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {
-	s := &catalog.AppEndpoints{App: v.app(m.Metadata), Source: v.source()}
+	s := &catalog.AppEndpoints{App: v.caller(m.Metadata), Source: v.source()}
 	v.spec(m.Spec != nil, "write what the app may call: \"spec: {endpoints: []}\" for nothing")
 	endpoints := m.GetSpec().GetEndpoints()
 	if !v.atMost("spec.endpoints", len(endpoints), catalog.MaxEndpoints, "select fewer apps") || len(endpoints) == 0 {
@@ -31,6 +31,23 @@ func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {
 	}
 	v.lines(s)
 	return s
+}
+
+// caller is the app that a selection is for, or the name of a default.
+func (v *validator) caller(m *v1alpha1.Metadata) catalog.App {
+	a := catalog.FromKubernetes(m.GetNamespace(), m.GetName())
+	switch {
+	case m.GetName() == catalog.KubernetesClusterDefault && a.ID != catalog.DefaultName:
+		v.refuse("metadata.namespace", fmt.Sprintf("is %q, and the default for all namespaces is in %s", strict.Shorten(a.Namespace), catalog.DefaultsNamespace),
+			"write namespace: "+catalog.DefaultsNamespace+", or name: "+catalog.KubernetesDefault+" for a default of this namespace")
+		return a
+	case a.ID != catalog.DefaultName:
+		return v.app(m)
+	}
+	if v.required(a.Namespace, "metadata.namespace", "write the namespace whose apps follow the default, or \"*\" for all") {
+		v.check(a.CheckSelection(), "metadata.namespace", "write a namespace, or \"*\" for all")
+	}
+	return catalog.App{Namespace: intern(a.Namespace), ID: catalog.DefaultName}
 }
 
 // lines says where each endpoint begins.
@@ -61,7 +78,7 @@ func (v *validator) endpoint(i int, e *v1alpha1.Endpoint, caller catalog.App) ca
 			v.refuse(path("namespace"), err.Error(), "write the namespace as daprd has it")
 		}
 	}
-	if ep.App == caller && caller.ID != "" {
+	if ep.App == caller && caller.ID != "" && caller.ID != catalog.DefaultName {
 		v.refuse(path("app"), fmt.Sprintf("is %s itself, which always resolves to its own instance", caller), "leave this endpoint out")
 	}
 	ep.WhenStale = v.whenStale(e.WhenStale, path)
@@ -163,7 +180,7 @@ func intern(s string) string { return unique.Make(s).Value() }
 func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors {
 	r := &strict.Report{File: obj.Origin().File, Key: obj.Key()}
 	check := func(app catalog.App, cluster string, line int, path string) {
-		if cluster == "" || cluster == catalog.LocalCluster || cluster == "*" {
+		if cluster == "" || cluster == catalog.LocalCluster || cluster == "*" || app.Namespace == catalog.DefaultName {
 			return
 		}
 		if err := domain.CheckHost(app, cluster); err != nil {

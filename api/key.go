@@ -55,6 +55,8 @@ func CheckKey(k catalog.Key) error {
 		return fmt.Errorf("unknown kind %q; want one of %s", k.Kind, kindList())
 	case k.Kind == catalog.KindAppInstance:
 		return cmp.Or(catalog.CheckNamespace(k.Namespace), catalog.CheckInstance(k.Name))
+	case k.Kind == catalog.KindAppEndpoints:
+		return catalog.App{Namespace: k.Namespace, ID: k.Name}.CheckSelection()
 	case k.Kind.Namespaced():
 		return catalog.App{Namespace: k.Namespace, ID: k.Name}.CheckHost()
 	case k.Namespace != "":

@@ -43,8 +43,9 @@ func (r Rule) String() string {
 	}
 	var room [160]byte
 	b := append(room[:0], KindAppEndpoints...)
-	b = append(append(b, ' '), s.App.Namespace...)
-	b = append(append(b, '/'), s.App.ID...)
+	app := s.object()
+	b = append(append(b, ' '), app.Namespace...)
+	b = append(append(b, '/'), app.ID...)
 	b = append(strconv.AppendInt(append(b, ", spec.endpoints["...), int64(r.Index), 10), "] ("...)
 	if s.From != nil {
 		return string(b) + s.OriginOf(int(r.Index)).String() + ")"

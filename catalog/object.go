@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -76,6 +77,78 @@ type AppEndpoints struct {
 	Endpoints []Endpoint
 	From      []string // of a derived selection: that of the Source, for each endpoint
 	Source    Source
+	// Default is the default that the app follows, which has no selection of its own; nil for an
+	// object that was written for the app.
+	Default *AppEndpoints
+}
+
+// DefaultName is the name of an AppEndpoints that apps of its namespace follow which have none of
+// their own. In the namespace of this name it is for apps of all namespaces; a namespace's comes
+// first.
+const DefaultName = "*"
+
+// In Kubernetes, where nothing can have that name, a default has another one. That for all namespaces
+// is in DefaultsNamespace, so that whoever may write there decides.
+const (
+	KubernetesDefault        = "default.isthmus.dev"
+	KubernetesClusterDefault = "cluster-default.isthmus.dev"
+	DefaultsNamespace        = "isthmus-system"
+)
+
+// FromKubernetes is the app of an AppEndpoints by the names that it has in Kubernetes.
+func FromKubernetes(namespace, name string) App {
+	switch {
+	case name == KubernetesDefault:
+		return App{namespace, DefaultName}
+	case name == KubernetesClusterDefault && namespace == DefaultsNamespace:
+		return App{DefaultName, DefaultName}
+	}
+	return App{namespace, name}
+}
+
+// InKubernetes is the inverse of [FromKubernetes].
+func (a App) InKubernetes() (namespace, name string) {
+	switch {
+	case a.ID != DefaultName:
+		return a.Namespace, a.ID
+	case a.Namespace == DefaultName:
+		return DefaultsNamespace, KubernetesClusterDefault
+	}
+	return a.Namespace, KubernetesDefault
+}
+
+// CheckSelection checks the name of an AppEndpoints: that of an app, or of a default.
+func (a App) CheckSelection() error {
+	switch {
+	case a.ID != DefaultName:
+		return a.CheckHost()
+	case a.Namespace == DefaultName:
+		return nil
+	}
+	return CheckNamespace(a.Namespace)
+}
+
+// IsDefault tells whether the object is a default, and not the selection of one app.
+func (s *AppEndpoints) IsDefault() bool { return s.App.ID == DefaultName }
+
+// For is the selection of one app that follows a default. An endpoint without a namespace is in the
+// app's own.
+func (s *AppEndpoints) For(app App) *AppEndpoints {
+	next := &AppEndpoints{App: app, Endpoints: slices.Clone(s.Endpoints), From: s.From, Source: s.Source, Default: s}
+	for i := range next.Endpoints {
+		if e := &next.Endpoints[i]; e.App.Namespace == DefaultName {
+			e.App.Namespace = app.Namespace
+		}
+	}
+	return next
+}
+
+// object is the app of the object that was written.
+func (s *AppEndpoints) object() App {
+	if s.Default != nil {
+		return s.Default.App
+	}
+	return s.App
 }
 
 // OriginOf is where an endpoint was written, or what it is derived from.
@@ -89,7 +162,10 @@ func (s *AppEndpoints) OriginOf(endpoint int) Source {
 }
 
 // Key names the object.
-func (s *AppEndpoints) Key() Key { return Key{KindAppEndpoints, s.App.Namespace, s.App.ID} }
+func (s *AppEndpoints) Key() Key {
+	app := s.object()
+	return Key{KindAppEndpoints, app.Namespace, app.ID}
+}
 
 // Origin is where the object was written.
 func (s *AppEndpoints) Origin() Source { return s.Source }

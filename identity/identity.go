@@ -18,7 +18,7 @@ import (
 )
 
 // SystemNamespace is the default namespace of Isthmus' own apps.
-const SystemNamespace = "isthmus-system"
+const SystemNamespace = catalog.DefaultsNamespace
 
 // cliAppID is the app-id of the command line.
 const cliAppID = "isthmus-cli"

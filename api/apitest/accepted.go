@@ -20,6 +20,8 @@ func Accepted() map[string]string {
 		"an export to some":             Object("AppExport", shop, "{allow: [{cluster: west}, {namespace: shop}, {app: cart}, {cluster: west, namespace: shop, app: cart}]}"),
 		"a selection of nothing":        Object("AppEndpoints", shop, "{}"),
 		"a selection of an empty list":  Object("AppEndpoints", shop, "{endpoints: []}"),
+		"a default of a namespace":      Object("AppEndpoints", "{namespace: shop, name: default.isthmus.dev}", "{endpoints: [{app: orders}]}"),
+		"a default of all namespaces":   Object("AppEndpoints", "{namespace: isthmus-system, name: cluster-default.isthmus.dev}", "{endpoints: [{app: orders}, {app: ledger, namespace: finance}]}"),
 		"the same app elsewhere":        Selection("  - {app: checkout, namespace: finance}\n  - app: orders\n  - {app: orders, namespace: finance}\n"),
 		"an endpoint with no route":     Selection("  - {app: a, routes: [], whenStale: withdraw}\n"),
 		"a locality":                    Selection("  - {app: a, locality: prefer}\n  - {app: b, locality: none, whenStale: serve}\n  - {app: c}\n"),

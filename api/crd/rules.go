@@ -24,7 +24,7 @@ func objectRules() map[string]func(*schema) {
 	return map[string]func(*schema){
 		"AppEndpoints": func(s *schema) {
 			s.Required = []string{"spec"}
-			s.Rules = []rule{nameRule("an app-id", catalog.CheckHostAppID), {
+			s.Rules = []rule{nameRule("an app-id", catalog.CheckHostAppID).or(defaultNames), {
 				Rule:       "!has(self.spec.endpoints) || self.spec.endpoints.all(e, has(e.namespace) || e.app != self.metadata.name)",
 				Message:    "spec.endpoints has the app itself, which always resolves to its own instance; leave this endpoint out",
 				Expression: "'spec.endpoints: is ' + self.metadata.name + ' itself, which always resolves to its own instance; leave this endpoint out'",
@@ -157,6 +157,15 @@ func nameRule(what string, check func(string) error) rule {
 		Message: fmt.Sprintf("metadata.name: %s has lower-case letters, digits and hyphens only, no hyphen at either end, and at most %d characters; choose another",
 			what, longest(check)),
 	}
+}
+
+// defaultNames are those of AppEndpoints that apps without one of their own follow.
+var defaultNames = fmt.Sprintf("self.metadata.name == '%s' || self.metadata.name == '%s'", catalog.KubernetesDefault, catalog.KubernetesClusterDefault)
+
+// or has the rule hold, too, where another does.
+func (r rule) or(other string) rule {
+	r.Rule = "(" + r.Rule + ") || " + other
+	return r
 }
 
 func clusterSpec(s *schema) {

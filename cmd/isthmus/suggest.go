@@ -73,13 +73,16 @@ func (c *connection) standing(cmd *cobra.Command, key catalog.Key) (catalog.Obje
 }
 
 func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, seen []show.Call) error {
-	object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: caller.Namespace, Name: caller.ID})
-	if err != nil {
-		return err
-	}
 	next := &catalog.AppEndpoints{App: caller}
-	if old, ok := object.(*catalog.AppEndpoints); ok {
-		next.Endpoints = slices.Clone(old.Endpoints)
+	for _, app := range []catalog.App{caller, {Namespace: caller.Namespace, ID: catalog.DefaultName}, {Namespace: catalog.DefaultName, ID: catalog.DefaultName}} {
+		object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID})
+		if err != nil {
+			return err
+		}
+		if old, ok := object.(*catalog.AppEndpoints); ok {
+			next.Endpoints = old.For(caller).Endpoints // its own takes the place of a default whole
+			break
+		}
 	}
 	local := catalog.RouteSpec{Cluster: catalog.LocalCluster, Weight: catalog.DefaultWeight}
 	added := 0

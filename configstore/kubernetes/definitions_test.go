@@ -116,7 +116,7 @@ func (c *cluster) refusedByService(t *testing.T, kind catalog.Kind, stored []byt
 
 func TestTheAPIServerTakesWhatIsthmusTakes(t *testing.T) {
 	c := strict(t)
-	c.makeNamespaces(t, "shop", "0", strings.Repeat("n", 63))
+	c.makeNamespaces(t, "shop", catalog.DefaultsNamespace, "0", strings.Repeat("n", 63))
 	for name, text := range apitest.Accepted() {
 		t.Run(name, func(t *testing.T) {
 			stored, err := c.post(t, text)

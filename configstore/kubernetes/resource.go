@@ -56,12 +56,21 @@ func (r resource) path(namespace string) string {
 	return "/apis/" + catalog.Version + "/" + r.plural
 }
 
+// inKubernetes is the namespace and the name of an object there.
+func inKubernetes(key catalog.Key) (namespace, name string) {
+	if key.Kind != catalog.KindAppEndpoints {
+		return key.Namespace, key.Name
+	}
+	return catalog.App{Namespace: key.Namespace, ID: key.Name}.InKubernetes()
+}
+
 // where is how refusals and errors name an object: as kubectl does.
 func where(key catalog.Key) string {
 	if key.Namespace == "" {
 		return resourceOf(key.Kind).String() + " " + key.Name
 	}
-	return resourceOf(key.Kind).String() + " " + key.Namespace + "/" + key.Name
+	namespace, name := inKubernetes(key)
+	return resourceOf(key.Kind).String() + " " + namespace + "/" + name
 }
 
 // meta is what is needed of an object's metadata.
@@ -109,6 +118,10 @@ func (r resource) parse(raw []byte) (item, error) {
 		return item{}, errors.New("a " + r.String() + " has no name")
 	}
 	i.key = catalog.Key{Kind: r.kind, Namespace: i.meta.Namespace, Name: i.meta.Name}
+	if r.kind == catalog.KindAppEndpoints {
+		app := catalog.FromKubernetes(i.meta.Namespace, i.meta.Name)
+		i.key.Namespace, i.key.Name = app.Namespace, app.ID
+	}
 	if s, ok := fields["status"]; ok {
 		var status statusOf
 		if json.Unmarshal(s, &status) == nil { // else it is as if there were none

@@ -254,9 +254,10 @@ func said(v verdict) bool {
 // write applies the condition, server-side: what others have in the status stays.
 func (p *reporter) write(ctx context.Context, v verdict) error {
 	key := v.item.key
+	_, name := inKubernetes(key)
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": catalog.Version, "kind": key.Kind,
-		"metadata": map[string]string{"name": key.Name, "uid": v.item.meta.UID},
+		"metadata": map[string]string{"name": name, "uid": v.item.meta.UID},
 		"status":   statusOf{Conditions: []condition{v.wanted()}},
 	})
 	if err != nil {

@@ -59,7 +59,8 @@ func (s *Store) get(ctx context.Context, key catalog.Key) ([]byte, item, error) 
 }
 
 func objectPath(key catalog.Key) string {
-	return resourceOf(key.Kind).path(key.Namespace) + "/" + url.PathEscape(key.Name)
+	namespace, name := inKubernetes(key)
+	return resourceOf(key.Kind).path(namespace) + "/" + url.PathEscape(name)
 }
 
 // List is that of configstore.Reader.
@@ -158,7 +159,14 @@ func (s *Store) try(ctx context.Context, w configstore.Write, value []byte) (str
 func (s *Store) create(ctx context.Context, w configstore.Write, value []byte) (string, error) {
 	key := w.Key()
 	r := resourceOf(key.Kind)
-	revision, err := s.put(ctx, r, apiserver.Request{Verb: "create", Method: http.MethodPost, Path: r.path(key.Namespace), Body: value})
+	namespace, name := inKubernetes(key)
+	if name != key.Name {
+		var err error
+		if value, err = renamed(value, namespace, name); err != nil {
+			return "", fmt.Errorf("create %s: %w", where(key), err)
+		}
+	}
+	revision, err := s.put(ctx, r, apiserver.Request{Verb: "create", Method: http.MethodPost, Path: r.path(namespace), Body: value})
 	if apiserver.Code(err) == http.StatusConflict {
 		if w.If == "" {
 			return "", errRaced
@@ -173,6 +181,16 @@ func (s *Store) create(ctx context.Context, w configstore.Write, value []byte) (
 		return "", fmt.Errorf("create %s %w", where(key), err)
 	}
 	return revision, nil
+}
+
+// renamed is an object with the names that it has in Kubernetes.
+func renamed(value []byte, namespace, name string) ([]byte, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(value, &fields); err != nil {
+		return nil, err
+	}
+	fields["metadata"] = map[string]string{"namespace": namespace, "name": name}
+	return json.Marshal(fields)
 }
 
 // replace puts a spec into the place of another, in a resource that was just read.

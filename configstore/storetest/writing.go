@@ -29,7 +29,10 @@ func writing() []specification {
 
 func getAndList(t *testing.T, b Backend) {
 	s := open(t, b)
-	objects := []catalog.Object{selection("shop", "checkout", 2), export("shop", "orders"), instance("shop", "orders-vm1", "a"), full("east"), Cluster("west", "a")}
+	objects := []catalog.Object{
+		selection(catalog.DefaultName, catalog.DefaultName, 1), selection("shop", catalog.DefaultName, 1), selection("shop", "checkout", 2),
+		export("shop", "orders"), instance("shop", "orders-vm1", "a"), full("east"), Cluster("west", "a"),
+	}
 	revisions := put(t, b, s, objects...)
 	list, refused, err := s.List(t.Context())
 	if err != nil || len(refused) != 0 || len(list) != len(objects) {
@@ -47,7 +50,7 @@ func getAndList(t *testing.T, b Backend) {
 			t.Errorf("list has %s at %s in place %d; want %s at %s, ordered by key", list[i].Object.Key(), list[i].Revision, i, want.Key(), revisions[i])
 		}
 	}
-	if again := put(t, b, s, Cluster("west", "b")); again[0] == revisions[4] {
+	if again := put(t, b, s, Cluster("west", "b")); again[0] == revisions[6] {
 		t.Errorf("revision %s stands for two different objects", again[0])
 	}
 }

@@ -130,7 +130,9 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 		e := &s.Endpoints[i]
 		path := func(field string) string { return fmt.Sprintf("spec.endpoints[%d]%s", i, field) }
 		exporters := a.facts.Exporters(e.App)
-		nobody := !a.facts.Runs(e.App) && len(exporters) == 0
+		// A default is for many callers, of whom an export may allow some, and perhaps for apps of
+		// many namespaces.
+		nobody := !a.facts.Runs(e.App) && len(exporters) == 0 && e.App.Namespace != catalog.DefaultName
 		unheard := false
 		for j, r := range e.Routes {
 			at := func(field string) string { return path(fmt.Sprintf(".routes[%d]%s", j, field)) }
@@ -142,12 +144,12 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 				a.unknownCluster(s, int(e.Line), at(".cluster"), r.Cluster)
 			case !a.facts.Heard(r.Cluster):
 				unheard = true
-			case !nobody:
+			case !nobody && !s.IsDefault():
 				a.exported(s, e, at(".cluster"), r.Cluster)
 			}
 		}
 		switch {
-		case len(e.Routes) == 0 && !a.facts.Runs(e.App) && len(exporters) > 0:
+		case len(e.Routes) == 0 && !s.IsDefault() && !a.facts.Runs(e.App) && len(exporters) > 0:
 			a.anyExport(s, e, path(".app"), exporters)
 		case nobody && !unheard:
 			a.add(s, int(e.Line), Finding{

@@ -35,6 +35,9 @@ type Change struct {
 	Objects   *ObjectChange
 	Instances []InstanceChange
 	Peers     []PeerChange
+	// Followed are apps whose view somebody has begun to follow, and those whose nobody follows any
+	// more. [Topology] sets it.
+	Followed map[catalog.App]bool
 	// Now is when it comes, since any moment that stays the same: ramps step by it.
 	// [Topology] sets it.
 	Now time.Duration

@@ -39,7 +39,7 @@ func (t *Topology) Map(ctx context.Context) (m Map, err error) {
 	err = t.ask(ctx, func(g *Graph) {
 		m.Cluster = g.cfg.Cluster
 		for app, n := range g.apps {
-			m.Apps = append(m.Apps, MapApp{app, n.present(), uint32(len(n.ready)), n.selection != nil, exportedTo(n)})
+			m.Apps = append(m.Apps, MapApp{app, n.present(), uint32(len(n.ready)), n.own != nil, exportedTo(n)})
 			if n.view != nil {
 				m.Views = append(m.Views, ViewUpdate{app, n.view})
 			}

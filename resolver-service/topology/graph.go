@@ -33,6 +33,8 @@ type nodes struct {
 	synced   bool // the store's full set is in
 	apps     map[catalog.App]*node
 	clusters map[string]*cluster
+	defaults map[string]*catalog.AppEndpoints // by namespace
+	unowned  map[string]map[*node]struct{}    // apps without a selection of their own, by namespace
 	counts   Stats
 	touched  []*node // whose instances a change has reached, each once
 	dirty    dirty
@@ -49,7 +51,8 @@ type node struct {
 	exportable *exportableInstances  // those of ready that may be exported; nil until it is asked for
 	local      *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans      []*catalog.Plan       // other plans to this app, for callers to share
-	selection  *catalog.AppEndpoints // what the app may call
+	own        *catalog.AppEndpoints // the app's own selection
+	selection  *catalog.AppEndpoints // what the app may call: own, or by the default that it follows
 	export     *catalog.AppExport
 	remote     remotes         // who else has the app
 	callers    map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
@@ -57,6 +60,7 @@ type node struct {
 	counted    bool            // in Stats.Apps
 	changed    bool            // it is among those touched
 	served     bool            // it has had ready instances
+	followed   bool            // somebody follows its view
 	uses       map[string]int  // clusters that the view leads to, and by how many entries
 }
 
@@ -106,7 +110,7 @@ type cluster struct {
 
 // NewGraph makes an empty graph.
 func NewGraph(cfg Config) *Graph {
-	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}}
+	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}}
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
 	return &Graph{
@@ -148,6 +152,9 @@ func (g *Graph) take(c Change) (second []waiting, direct []pair) {
 	for i := range c.Instances {
 		g.owners.takeInstances(&c.Instances[i])
 	}
+	for app, followed := range c.Followed {
+		g.follow(app, followed)
+	}
 	for i := range c.Peers {
 		g.imports.takePeer(&c.Peers[i])
 	}
@@ -161,6 +168,7 @@ func (ns *nodes) node(app catalog.App) *node {
 	if n == nil {
 		n = &node{app: app}
 		ns.apps[app] = n
+		ns.unown(n, true)
 	}
 	return n
 }
@@ -168,13 +176,28 @@ func (ns *nodes) node(app catalog.App) *node {
 // present tells whether the app belongs to this cluster: it runs here, or an object
 // here is about it.
 func (n *node) present() bool {
-	return len(n.instances) > 0 || n.selection != nil || n.export != nil
+	return len(n.instances) > 0 || n.own != nil || n.export != nil
 }
 
 // release forgets an app that nothing refers to any more.
 func (ns *nodes) release(n *node) {
-	if !n.present() && len(n.remote) == 0 && len(n.callers) == 0 && ns.apps[n.app] == n {
+	if !n.present() && !n.followed && len(n.remote) == 0 && len(n.callers) == 0 && ns.apps[n.app] == n {
 		delete(ns.apps, n.app)
+		ns.unown(n, false)
+	}
+}
+
+// unown notes whether an app has no selection of its own.
+func (ns *nodes) unown(n *node, without bool) {
+	all := ns.unowned[n.app.Namespace]
+	if all == nil {
+		all = map[*node]struct{}{}
+		ns.unowned[n.app.Namespace] = all
+	}
+	if without {
+		all[n] = struct{}{}
+	} else if delete(all, n); len(all) == 0 {
+		delete(ns.unowned, n.app.Namespace)
 	}
 }
 

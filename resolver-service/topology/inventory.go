@@ -65,7 +65,7 @@ func (t *Topology) AppStates(ctx context.Context, apps []catalog.App) (all []App
 }
 
 func (g *Graph) state(n *node) AppState {
-	s := AppState{App: n.app, Ready: uint32(len(n.ready)), Draining: n.draining, Selection: n.selection != nil, Callers: len(n.callers)}
+	s := AppState{App: n.app, Ready: uint32(len(n.ready)), Draining: n.draining, Selection: n.own != nil, Callers: len(n.callers)}
 	if _, self := n.callers[n]; self {
 		s.Callers--
 	}

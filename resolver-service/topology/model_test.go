@@ -180,7 +180,28 @@ func randomChange(r *rand.Rand) Change {
 	id := func() string { return ids[r.IntN(len(ids))] }
 	source := func() string { return []string{"test", "other", "stream", "static"}[r.IntN(4)] }
 	name := func() string { return names[r.IntN(len(names))] }
-	switch r.IntN(11) {
+	switch r.IntN(12) {
+	case 11:
+		at := catalog.App{Namespace: []string{"shop", catalog.DefaultName}[r.IntN(2)], ID: catalog.DefaultName}
+		if r.IntN(3) == 0 {
+			return deletes(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: at.Namespace, Name: at.ID})
+		}
+		o := &catalog.AppEndpoints{App: at}
+		for _, callee := range r.Perm(len(ids))[:r.IntN(len(ids))] {
+			e := calls(ids[callee])
+			if r.IntN(2) == 0 {
+				e.App.Namespace = at.Namespace
+			}
+			for _, cluster := range []string{"local", name()}[:r.IntN(3)] {
+				e.Routes = append(e.Routes, via(cluster, uint32(r.IntN(2)), 1))
+			}
+			o.Endpoints = append(o.Endpoints, e)
+			if r.IntN(3) == 0 { // the same app, perhaps by another name
+				e.App.Namespace = "shop"
+				o.Endpoints = append(o.Endpoints, e)
+			}
+		}
+		return objects(o)
 	case 0, 1:
 		var endpoints []catalog.Endpoint
 		for _, callee := range r.Perm(len(ids))[:r.IntN(len(ids))] {

@@ -54,7 +54,11 @@ func (g *Graph) putObject(object catalog.Object) {
 	g.objects[key] = object
 	switch o := object.(type) {
 	case *catalog.AppEndpoints:
-		g.setSelection(g.node(o.App), o)
+		if o.IsDefault() {
+			g.setDefault(o.App.Namespace, o)
+		} else {
+			g.setOwn(g.node(o.App), o)
+		}
 	case *catalog.AppExport:
 		g.setExport(g.node(o.App), o)
 	case *catalog.Cluster:
@@ -71,7 +75,11 @@ func (g *Graph) deleteObject(key catalog.Key) {
 	app := catalog.App{Namespace: key.Namespace, ID: key.Name}
 	switch key.Kind {
 	case catalog.KindAppEndpoints:
-		g.setSelection(g.node(app), nil)
+		if app.ID == catalog.DefaultName {
+			g.setDefault(app.Namespace, nil)
+		} else {
+			g.setOwn(g.node(app), nil)
+		}
 	case catalog.KindAppExport:
 		g.setExport(g.node(app), nil)
 	case catalog.KindCluster:
@@ -79,7 +87,7 @@ func (g *Graph) deleteObject(key catalog.Key) {
 	}
 }
 
-// setSelection replaces what an app may call. Endpoints that stay as they were, in
+// setSelection replaces an app's selection. Endpoints that stay as they were, in
 // the same place, are not computed again.
 func (g *Graph) setSelection(n *node, next *catalog.AppEndpoints) {
 	old := n.selection
@@ -107,6 +115,9 @@ func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		callee := g.node(e.App)
+		if _, there := callee.callers[n]; there {
+			continue // the app itself, or a second time, as it may be in a default
+		}
 		n.connect(callee, int32(i))
 		g.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
@@ -153,6 +164,7 @@ func (g *Graph) releaseEndpoints(s *catalog.AppEndpoints) {
 
 func (g *Graph) setExport(n *node, next *catalog.AppExport) {
 	n.export = next
+	g.reselect(n)
 	g.dirty.exported(n)
 	g.accesses.exportChanged(n.app)
 	g.dirty.present(n)

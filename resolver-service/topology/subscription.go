@@ -24,7 +24,9 @@ func (t *Topology) Subscribe(app catalog.App) *Subscription {
 		p = &published[*catalog.View]{}
 		t.views[app] = p
 	}
-	p.users++
+	if p.users++; p.users == 1 {
+		t.followedChanged(app)
+	}
 	return &Subscription{t, app, p}
 }
 
@@ -32,16 +34,51 @@ func (t *Topology) Subscribe(app catalog.App) *Subscription {
 func (s *Subscription) Close() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	s.own.users--
-	if s.own.users == 0 && !s.own.stands {
+	if s.own.users--; s.own.users > 0 {
+		return
+	}
+	s.t.followedChanged(s.app)
+	if !s.own.stands {
 		delete(s.t.views, s.app)
 	}
+}
+
+// followedChanged has the graph know whether somebody follows an app's view; mu is held.
+func (t *Topology) followedChanged(app catalog.App) {
+	t.pending[app] = struct{}{}
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+// followers returns what the graph does not know yet of who follows views.
+func (t *Topology) followers() map[catalog.App]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[catalog.App]bool, len(t.pending))
+	for app := range t.pending {
+		p := t.views[app]
+		all[app] = p != nil && p.users > 0
+	}
+	clear(t.pending)
+	return all
+}
+
+// hasDefault tells whether an app without a selection follows a default, so that the view of apps
+// without a selection is not its view.
+func (t *Topology) hasDefault(app catalog.App) bool {
+	all := t.defaults.Load()
+	return all != nil && ((*all)[app.Namespace] || (*all)[catalog.DefaultName])
 }
 
 // View is the app's view as it stands; ok is false until the store's full set is in.
 func (s *Subscription) View() (view *catalog.View, ok bool) {
 	if own, _ := s.own.value.Load(); own != nil {
 		return own, true
+	}
+	if s.t.hasDefault(s.app) {
+		return nil, false // its own is about to come
 	}
 	view, ok = s.t.open.Load()
 	if own, _ := s.own.value.Load(); own != nil {
@@ -58,6 +95,10 @@ func (s *Subscription) Follow() (view *catalog.View, changed, openChanged <-chan
 		if view != nil {
 			return view, changed, nil
 		}
+		if s.t.hasDefault(s.app) {
+			_, _, openChanged = s.t.open.Follow()
+			return nil, changed, openChanged
+		}
 		view, _, openChanged = s.t.open.Follow()
 		if own, _ := s.own.value.Load(); own == nil { // otherwise it came first; see publish
 			return view, changed, openChanged
@@ -69,6 +110,13 @@ func (s *Subscription) Follow() (view *catalog.View, changed, openChanged <-chan
 func (s *Subscription) FollowOwn() (view *catalog.View, changed <-chan struct{}) {
 	view, _, changed = s.own.value.Follow()
 	return view, changed
+}
+
+// Owns tells whether the app has a view of its own, or is about to: by its selection, or by a default.
+// The channel is closed once that may have changed.
+func (s *Subscription) Owns() (owns bool, changed <-chan struct{}) {
+	view, _, changed := s.own.value.Follow()
+	return view != nil || s.t.hasDefault(s.app), changed
 }
 
 // FollowOpen follows the view of apps without a selection.

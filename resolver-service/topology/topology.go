@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,8 +36,12 @@ type Topology struct {
 	peers    *onDemand[string, *PeerView]
 	accesses *onDemand[catalog.App, *catalog.Access]
 
-	mu    sync.Mutex // guards the map, never held while publishing
-	views map[catalog.App]*published[*catalog.View]
+	defaults atomic.Pointer[map[string]bool] // namespaces with a default
+	kick     chan struct{}                   // has room for one: pending is not empty
+
+	mu      sync.Mutex // guards the two maps, never held while publishing
+	views   map[catalog.App]*published[*catalog.View]
+	pending map[catalog.App]struct{} // the graph does not know yet whether somebody follows them
 }
 
 // published is a value that somebody follows, or that stands for those to come.
@@ -54,7 +59,9 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),
 		start:    time.Now(),
+		kick:     make(chan struct{}, 1),
 		views:    map[catalog.App]*published[*catalog.View]{},
+		pending:  map[catalog.App]struct{}{},
 		peers:    newOnDemand((*Graph).Peer, (*Graph).ForgetPeer),
 		accesses: newOnDemand(
 			func(g *Graph, app catalog.App) *catalog.Access { return g.accesses.keep(app, g.revision) },
@@ -75,6 +82,8 @@ func (t *Topology) Run(ctx context.Context) error {
 		select {
 		case request := <-t.requests:
 			request(t.graph)
+		case <-t.kick:
+			t.publish(t.graph, t.apply(Change{Followed: t.followers()}))
 		case <-step.C:
 			step.at = never
 			t.publish(t.graph, t.apply(Change{}))
@@ -158,11 +167,36 @@ func (t *Topology) viewRevision(app catalog.App) uint64 {
 func (t *Topology) publish(g *Graph, updates []Update) {
 	stats := g.Stats()
 	t.stats.Store(&stats)
+	if len(g.defaults) > 0 || t.defaults.Load() != nil {
+		now := make(map[string]bool, len(g.defaults))
+		for namespace := range g.defaults {
+			now[namespace] = true
+		}
+		t.keepDefaults(now)          // before views go that came from a default
+		defer t.defaults.Store(&now) // after views have come that come from one
+	}
 	for i := range updates {
 		t.publishOne(g, &updates[i])
 	}
 	if _, ready := t.ready.Load(); g.synced && !ready {
 		t.ready.Store(true)
+	}
+}
+
+// keepDefaults takes out the namespaces that have no default any more.
+func (t *Topology) keepDefaults(now map[string]bool) {
+	old := t.defaults.Load()
+	if old == nil {
+		return
+	}
+	kept := maps.Clone(*old)
+	maps.DeleteFunc(kept, func(namespace string, _ bool) bool { return !now[namespace] })
+	if len(kept) == len(*old) {
+		return
+	}
+	t.defaults.Store(&kept)
+	if open, ok := t.open.Load(); ok {
+		t.open.Store(open) // for those who wait for a view by the default, and never got one
 	}
 }
 
@@ -269,6 +303,12 @@ func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
 	s := t.Subscribe(caller)
 	defer s.Close()
 	v, ok := s.View()
+	if _, ready := t.ready.Load(); !ok && ready {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		v, _ = s.Next(ctx, nil) // that of a default, which is made for those who ask
+		ok = v != nil
+	}
 	if !ok {
 		return catalog.Decision{Outcome: catalog.NotReady, Reason: "the config store's full set has not arrived yet"}
 	}

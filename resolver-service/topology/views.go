@@ -55,7 +55,9 @@ func (vs *views) rebuild(n *node, revision uint64) ViewUpdate {
 	}
 	keep(n, selfIndex)
 	for i := range n.selection.Endpoints {
-		keep(vs.apps[n.selection.Endpoints[i].App], int32(i))
+		if callee := vs.apps[n.selection.Endpoints[i].App]; callee.callers[n] == int32(i) {
+			keep(callee, int32(i))
+		}
 	}
 	n.view = &catalog.View{Revision: revision, Entries: catalog.NewTable(entries), Gateways: vs.gatewaysFor(n), Rule: n.selection.Rule()}
 	return ViewUpdate{n.app, n.view}

@@ -335,10 +335,7 @@ func (s *Server) own(who *client) (own func() (bool, <-chan struct{}), stop func
 		return func() (bool, <-chan struct{}) { return false, nil }, func() {}
 	}
 	sub := s.host.Topology.Subscribe(who.app)
-	return func() (bool, <-chan struct{}) {
-		view, changed := sub.FollowOwn()
-		return view != nil, changed
-	}, sub.Close
+	return sub.Owns, sub.Close
 }
 
 func (s *Server) trusted() []identity.Trusted {
