@@ -28,7 +28,7 @@ const descriptorsPerGatewayConnection = 2
 // reserve of descriptors. The reserve is for the store, peers, checks and files, and for
 // health pages, which must answer while everything else is full.
 type bounds struct {
-	of                            map[string]int // each listener of an edge, by the edge's name
+	of                            map[string]int // each listener of an edge, or all of one with a joint claim, by the edge's name
 	resolverPerClient, handshakes int
 	peers                         int // connections to the resolver service through the gateway
 }
@@ -40,8 +40,8 @@ func reserve(limit int) int { return min(max(limit/8, 64), 4096) }
 type claim struct {
 	edge.Claim
 	name   string
-	each   int // connections of each listener
-	copies int // listeners
+	each   int // connections of each listener, or of all if the claim is joint
+	copies int // how often that is
 }
 
 // fit fits the bounds into a limit of descriptors. Every edge has the same share; what one
@@ -59,6 +59,9 @@ func (c *Config) fit(limit int) (b bounds, reduced []claim) {
 		b.of[e.Name] = cl.each
 		if e.Name == "gateway" && cl.copies > 0 {
 			left -= gateway.Descriptors(b.peers, cl.copies)
+		}
+		if cl.Joint {
+			cl.copies = min(cl.copies, 1)
 		}
 		switch {
 		case cl.copies == 0:

@@ -25,7 +25,11 @@ func TestBoundsFitBelowTheLimitOfOpenFiles(t *testing.T) {
 			b, reduced := cfg.fit(limit)
 			used := 0
 			for _, e := range cfg.edges() {
-				used += b.of[e.Name] * len(e.Listen) * max(e.Claim.Cost, 1)
+				copies := len(e.Listen)
+				if e.Claim.Joint {
+					copies = min(copies, 1)
+				}
+				used += b.of[e.Name] * copies * max(e.Claim.Cost, 1)
 			}
 			what := fmt.Sprintf("%s, limit %d: %+v", name, limit, b)
 			used += gateway.Descriptors(b.peers, 1+len(cfg.Listen.Apps))

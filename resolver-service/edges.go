@@ -50,7 +50,7 @@ func (c *Config) gatewayEdge() edge.Edge {
 	return edge.Edge{
 		Name: "gateway", Listen: listen, Example: "0.0.0.0:15443", Drains: true, // other clusters reach it
 		Claim: edge.Claim{
-			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection,
+			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection, Joint: true,
 		},
 		Check: c.checkGateway,
 	}

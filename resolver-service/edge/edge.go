@@ -75,6 +75,8 @@ type Claim struct {
 	Max     int    // as the settings say; 0: Default
 	Default int
 	Cost    int // descriptors of each connection; 0: 1
+	// Joint says that Max is for all of the edge's listeners together, and not for each.
+	Joint bool
 	// Part is for pages of operators, which must answer while all else is full. They take at
 	// most one Part-th of the descriptors, before the other edges share the rest; 0: no.
 	Part int
