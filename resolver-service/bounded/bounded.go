@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds limit the open connections of a listener. 0 means no bound.
@@ -177,8 +179,8 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 	return c, gone, ""
 }
 
-// oldest returns the connection to evict: the oldest silent one, or else the oldest of all if its
-// grace is over. On a busy machine a connection may have unread bytes; it is not silent. mu is
+// oldest returns the connection to evict: one that its client has reset, the oldest silent one, or
+// else the oldest of all if its grace is over. On a busy machine a connection may have unread bytes; it is not silent. mu is
 // held.
 func (l *Listener) oldest(silent, pending *list.List) *Conn {
 	var quiet *Conn // the oldest silent one
@@ -194,6 +196,16 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 		}
 		l.removePending(c)
 		c.addPending()
+	}
+	e := pending.Front()
+	for range maxPeeks {
+		if e == nil {
+			break
+		}
+		if c := e.Value.(*Conn); hungUp(c.Conn) {
+			return c
+		}
+		e = e.Next()
 	}
 	if quiet != nil && time.Since(quiet.began) >= silentGrace {
 		return quiet
@@ -232,6 +244,25 @@ func readable(conn net.Conn) (some bool) {
 		some = err == nil && n > 0
 	})
 	return some
+}
+
+// hungUp tells whether a connection is over for both sides, as after a reset. The server may not have
+// come to read that yet.
+func hungUp(conn net.Conn) (over bool) {
+	c, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { // a closed connection has none
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(poll, 0)
+		over = err == nil && n > 0 && poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+	})
+	return over
 }
 
 // Hangup closes the connection with a remote address, which must be the value that its RemoteAddr
