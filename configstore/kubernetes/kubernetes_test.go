@@ -70,7 +70,8 @@ type inNamespaces struct {
 func (s inNamespaces) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
 	for _, w := range writes {
 		if api.CheckKey(w.Key()) == nil {
-			if err := s.spaces.make(context.WithoutCancel(ctx), w.Key().Namespace); err != nil {
+			namespace, _ := inKubernetes(w.Key())
+			if err := s.spaces.make(context.WithoutCancel(ctx), namespace); err != nil {
 				return nil, err
 			}
 		}
