@@ -40,6 +40,8 @@ func (r Rule) String() string {
 		return *r.text
 	case s == nil || int(r.Index) >= len(s.Endpoints):
 		return DefaultRule
+	case s.Declared:
+		return s.From[r.Index] + ", " + s.Endpoints[r.Index].App.String()
 	}
 	var room [160]byte
 	b := append(room[:0], KindAppEndpoints...)

@@ -75,11 +75,13 @@ type Object interface {
 type AppEndpoints struct {
 	App       App
 	Endpoints []Endpoint
-	From      []string // of a derived selection: that of the Source, for each endpoint
+	From      []string // of a derived or declared selection: that of the Source, for each endpoint
 	Source    Source
 	// Default is the default that the app follows, which has no selection of its own; nil for an
 	// object that was written for the app.
 	Default *AppEndpoints
+	// Declared says that the app's instances declare it, and no object does.
+	Declared bool
 }
 
 // DefaultName is the name of an AppEndpoints that apps of its namespace follow which have none of
@@ -182,6 +184,9 @@ type Endpoint struct {
 	WhenStale WhenStale
 	Locality  Locality
 	Line      int32 // of the endpoint's start, in the object's Source
+	// SelfDeclared says that only a running sidecar of the app declares the call. Anybody with the
+	// app's key could, so it opens no guard.
+	SelfDeclared bool
 }
 
 // LocalCluster names the caller's own cluster in a route.
@@ -356,6 +361,9 @@ type Instance struct {
 	// Since is when it registered: of two live registrations for one address, the later has it.
 	// Catalogs may number their entries by it. 0 where the source does not know.
 	Since int64
+	Calls Calls // what its pod, or the sidecar itself, declares to call
+	// Account is the Kubernetes service account of its pod; empty where the source does not know.
+	Account string
 }
 
 // Allows tells whether the entry lets an app of a cluster call.

@@ -99,7 +99,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 		Guards: true, Access: c.access.known(),
 	}
 	if ch.registers {
-		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Draining: c.draining()}
+		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Calls: c.instance.Calls, Draining: c.draining()}
 	}
 	err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}})
 	if err != nil {

@@ -28,6 +28,7 @@ type config struct {
 	Identity          *identity.Config `json:"identity"`
 	Advertise         string           `json:"advertise"`
 	Zone              any              `json:"zone"` // text, or a zoneEnv
+	Calls             []string         `json:"calls"`
 
 	Store  map[string]any `json:"store"`
 	Local  *localConfig   `json:"local"`
@@ -42,6 +43,7 @@ type config struct {
 	Guard          string        `json:"guard"`
 
 	guard *catalog.GuardMode // of Guard; nil: the cluster's
+	calls catalog.Calls      // of Calls, by readCalls
 }
 
 // zoneEnv names the environment variable that has the zone.
@@ -132,6 +134,17 @@ func (c *config) checkService() (errs strict.Errors) {
 	return errs
 }
 
+// readCalls takes what an app in a namespace declares.
+func (c *config) readCalls(namespace string) (err error) {
+	if c.Calls == nil {
+		return nil
+	}
+	if c.calls, err = catalog.ParseCalls(namespace, strings.Join(c.Calls, ",")); err != nil {
+		return fmt.Errorf("isthmus configuration: calls: %w", err)
+	}
+	return nil
+}
+
 // readZone takes the zone from where the configuration says.
 func (c *config) readZone() (errs strict.Errors) {
 	zone, isText := c.Zone.(string)
@@ -159,7 +172,7 @@ func (c *config) checkStore() (errs strict.Errors) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}, {"guard", c.Guard != ""}} {
+	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}, {"guard", c.Guard != ""}, {"calls", c.Calls != nil}} {
 		if key.set {
 			errs.Add(key.name, "is for the resolver service, and there is none beside store", "leave it out")
 		}

@@ -80,6 +80,31 @@ func TestTheZoneIsTextOrInAVariable(t *testing.T) {
 	}
 }
 
+func TestCallsAreRead(t *testing.T) {
+	for _, c := range []struct {
+		calls   []any
+		want    catalog.Calls
+		refused string
+	}{
+		{[]any{"orders", "ledger.finance"}, "finance/ledger,shop/orders", ""},
+		{[]any{}, "", "calls: \"\": app-id is empty"},
+		{[]any{"shop/orders"}, "", `calls: "shop/orders": app-id "shop/orders"`},
+	} {
+		cfg, err := parseConfig(m{"resolver": "127.0.0.1:7400", "cluster": "west", "identity": insecure(), "calls": c.calls})
+		if err == nil {
+			err = cfg.readCalls("shop")
+		}
+		switch {
+		case c.refused != "":
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%v: %v, want %q", c.calls, err, c.refused)
+			}
+		case err != nil || cfg.calls != c.want:
+			t.Errorf("%v: %+v, %v", c.calls, cfg, err)
+		}
+	}
+}
+
 func TestSeveralReplicasAreTaken(t *testing.T) {
 	got, err := parseConfig(m{"resolver": "10.0.0.1:7400, resolver.example:7400,unix:///run/isthmus.sock", "cluster": "west", "identity": insecure()})
 	if err != nil {

@@ -120,6 +120,9 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 	if err := self.App.Check(); err != nil {
 		return fmt.Errorf("isthmus: this sidecar's app: %w", err)
 	}
+	if err := cfg.readCalls(self.App.Namespace); err != nil {
+		return err
+	}
 	if err := self.App.CheckHost(); err != nil {
 		r.log.Info("under this app-id the app can't be called from other clusters, and calls none there", "app", self.App.String(), "err", err)
 	}

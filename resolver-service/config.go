@@ -25,13 +25,14 @@ import (
 // Config is isthmus.yaml. docs/reference/service.md says what each key does; a test holds the
 // two together.
 type Config struct {
-	Cluster          string `yaml:"cluster"`
-	Domain           string `yaml:"domain"`
-	Network          string `yaml:"network"`
-	DefaultSelection string `yaml:"defaultSelection"`
-	Guard            string `yaml:"guard"`
-	Locality         string `yaml:"locality"`
-	DataDir          string `yaml:"dataDir" file:""`
+	Cluster          string   `yaml:"cluster"`
+	Domain           string   `yaml:"domain"`
+	Network          string   `yaml:"network"`
+	DefaultSelection string   `yaml:"defaultSelection"`
+	Guard            string   `yaml:"guard"`
+	Declared         Declared `yaml:"declared"`
+	Locality         string   `yaml:"locality"`
+	DataDir          string   `yaml:"dataDir" file:""`
 
 	Store       Store              `yaml:"store"`
 	Instances   Instances          `yaml:"instances"`
@@ -61,6 +62,12 @@ type Config struct {
 	formerStore string
 
 	Cores int `yaml:"-"` // that the program's work is spread over; 0 for what Go says
+}
+
+// Declared says whose declarations of calls count as a selection.
+type Declared struct {
+	Annotations bool `yaml:"annotations"`
+	Sidecars    bool `yaml:"sidecars"`
 }
 
 // Listen says which parts run and where. A part without an address does not run.

@@ -37,7 +37,8 @@ func (c *Config) defaultReplica() {
 // that has its name by mistake most likely have not.
 func (s *Service) sharedSettings() map[string]string {
 	all := map[string]string{
-		"domain": s.cfg.Domain, "network": s.cfg.Network, "defaultSelection": s.cfg.DefaultSelection, "guard": s.cfg.Guard, "store": s.cfg.Store.Name(),
+		"domain": s.cfg.Domain, "network": s.cfg.Network, "defaultSelection": s.cfg.DefaultSelection, "guard": s.cfg.Guard,
+		"declared": fmt.Sprintf("annotations: %t, sidecars: %t", s.cfg.Declared.Annotations, s.cfg.Declared.Sidecars), "store": s.cfg.Store.Name(),
 	}
 	if s.identity.Insecure() {
 		all["identity"] = "insecure"

@@ -171,7 +171,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	}
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
-		PreferZone: s.cfg.Locality == catalog.PreferZone.String(), Guard: guard,
+		PreferZone: s.cfg.Locality == catalog.PreferZone.String(), Guard: guard, Declared: topology.Declared(s.cfg.Declared),
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)

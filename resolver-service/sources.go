@@ -30,6 +30,9 @@ type Instances struct {
 }
 
 func (c *Config) checkInstances(doc *strict.Document) {
+	if c.Declared.Annotations && c.Instances.Kubernetes == nil && !doc.Wrong("instances") {
+		doc.Refuse("declared.annotations", "nothing reads pods here", "write instances: {kubernetes: {}}, or leave it out")
+	}
 	silent := slog.New(slog.DiscardHandler)
 	if k := c.Instances.Kubernetes; k != nil && !doc.Wrong("instances.kubernetes") {
 		_, err := kubernetes.New(*k, silent)
@@ -65,7 +68,9 @@ func (c *sources) build(cfg *Config, feed *objects.Feed, t *topology.Topology, d
 	c.clock = &topology.Clock{}
 	all := []instances.Source{static.New(feed.Instances(), c.prober)}
 	if k := cfg.Instances.Kubernetes; k != nil {
-		source, err := kubernetes.New(*k, log)
+		settings := *k
+		settings.Calls = cfg.Declared.Annotations
+		source, err := kubernetes.New(settings, log)
 		if err != nil {
 			return err
 		}

@@ -64,6 +64,7 @@ type savedInstance struct {
 	Unverified bool   `json:"unverified,omitempty"`
 	Zone       string `json:"zone,omitempty"`
 	Since      int64  `json:"since,omitempty"`
+	Calls      string `json:"calls,omitempty"`
 }
 
 // load reads the file. An unusable file is ignored with a warning: its instances register again
@@ -135,7 +136,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 }
 
 func (i savedInstance) instance() catalog.Instance {
-	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone, Since: i.Since}
+	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone, Since: i.Since, Calls: catalog.Calls(i.Calls)}
 }
 
 // follow writes the file soon after each change until ctx ends, and then the final state. It logs
@@ -207,6 +208,9 @@ func appendSaved(b []byte, i *catalog.Instance) []byte {
 	}
 	if i.Since != 0 {
 		b = strconv.AppendInt(append(b, `,"since":`...), i.Since, 10)
+	}
+	if i.Calls != "" {
+		b = appendJSON(append(b, `,"calls":`...), string(i.Calls))
 	}
 	return append(b, "}\n"...)
 }

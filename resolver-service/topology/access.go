@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -60,7 +61,21 @@ func (as *accesses) admits(callee, caller catalog.App) bool {
 		return false
 	}
 	index, ok := to.callers[from]
-	return ok && index != selfIndex && as.leadsHere(&from.selection.Endpoints[index])
+	if !ok || index == selfIndex || !as.leadsHere(&from.selection.Endpoints[index]) {
+		return false
+	}
+	return !from.selection.Endpoints[index].SelfDeclared || as.defaultHolds(caller, callee)
+}
+
+// defaultHolds tells whether the default that an app would follow, if it declared nothing, lets it
+// call another here.
+func (as *accesses) defaultHolds(caller, callee catalog.App) bool {
+	d := as.defaultOf(caller)
+	if d == nil {
+		return false
+	}
+	d = d.For(caller)
+	return slices.ContainsFunc(d.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && as.leadsHere(&e) })
 }
 
 func (as *accesses) leadsHere(e *catalog.Endpoint) bool {
@@ -183,7 +198,7 @@ func (as *accesses) flushUndeclared(presents map[*node]struct{}) {
 	}
 	var put, removed []catalog.App
 	for n := range presents {
-		if now := as.apps[n.app]; now != nil && len(now.instances) > 0 && now.selection == nil {
+		if now := as.apps[n.app]; now != nil && len(now.instances) > 0 && (now.selection == nil || now.selfDeclares() && as.defaultOf(now.app) == nil) {
 			put = append(put, n.app)
 		} else {
 			removed = append(removed, n.app)

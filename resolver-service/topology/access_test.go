@@ -25,11 +25,29 @@ func checkAccess(t *testing.T, g *Graph, what string) {
 			}
 			e, _ := g.viewOf(app(from)).Entries.Get(app(to))
 			leads := e != nil && slices.ContainsFunc(e.Routes, func(r catalog.Route) bool { return r.Local })
+			if s := caller.selection; s != nil && s.Declared {
+				leads = leads && declaredBy(s, app(from), app(to)) || withoutItsWord(g, s, app(from), app(to))
+			}
 			if admits := access.Declared.Has(app(from)) || access.Undeclared.Has(app(from)); admits != leads {
 				t.Fatalf("%s: lookups lead %s to %s here: %t; the guard lets it in: %t", what, from, to, leads, admits)
 			}
 		}
 	}
+}
+
+// declaredBy tells whether pods declare a call, or the app is the callee itself.
+func declaredBy(s *catalog.AppEndpoints, caller, callee catalog.App) bool {
+	return caller == callee || slices.ContainsFunc(s.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && !e.SelfDeclared })
+}
+
+// withoutItsWord tells whether the guard lets in a call that sidecars alone declare, as it would if
+// they declared nothing.
+func withoutItsWord(g *Graph, s *catalog.AppEndpoints, caller, callee catalog.App) bool {
+	if d := g.defaultOf(caller); d != nil {
+		return slices.ContainsFunc(s.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && e.SelfDeclared }) &&
+			slices.ContainsFunc(d.For(caller).Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && g.accesses.leadsHere(&e) })
+	}
+	return g.cfg.Open && !slices.ContainsFunc(s.Endpoints, func(e catalog.Endpoint) bool { return !e.SelfDeclared })
 }
 
 func TestWhoMayCallFollowsObjects(t *testing.T) {

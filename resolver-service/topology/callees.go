@@ -54,7 +54,7 @@ func (as *accesses) callee(app catalog.App, revision uint64) Callee {
 	}
 	c.Running = len(n.instances) > 0
 	for caller, index := range n.callers {
-		if index == selfIndex || !as.leadsHere(&caller.selection.Endpoints[index]) {
+		if index == selfIndex || !as.admits(app, caller.app) {
 			continue
 		}
 		c.Callers = append(c.Callers, CallerRule{

@@ -21,7 +21,8 @@ type Config struct {
 	Domain     catalog.Domain    // of host names
 	Open       bool              // an app without a selection resolves every app of this cluster
 	Guard      catalog.GuardMode // of callers that nothing lets in
-	PreferZone bool              // callers prefer instances of their own zone, unless their selection says otherwise
+	Declared   Declared
+	PreferZone bool // callers prefer instances of their own zone, unless their selection says otherwise
 	// Kubernetes has the gateway take the names of Dapr's services there; empty: none.
 	Kubernetes catalog.Kubernetes
 	// Destinations are the rules for the addresses of exported apps, and for those that peers

@@ -32,6 +32,12 @@ func (g *Graph) setDefault(namespace string, next *catalog.AppEndpoints) {
 	}
 	for _, n := range followers {
 		g.reselect(n)
+		if n.selection != nil && n.selection.Declared { // whom the guard lets in goes by the default as well
+			g.dirty.present(n)
+			for i := range n.selection.Endpoints {
+				g.accesses.callerChanged(n.selection.Endpoints[i].App, n)
+			}
+		}
 	}
 }
 
@@ -54,10 +60,14 @@ func (g *Graph) follow(app catalog.App, followed bool) {
 	g.release(n)
 }
 
-// reselect brings an app's selection up to date: its own object, or the default that it follows.
+// reselect brings an app's selection up to date: its own object, or what its instances declare, or
+// the default that it follows.
 // An app that is neither here nor followed by anybody follows none.
 func (g *Graph) reselect(n *node) {
 	next := n.own
+	if next == nil {
+		next = g.declared(n)
+	}
 	if next == nil && (n.present() || n.followed) {
 		if d := g.defaultOf(n.app); d != nil {
 			if n.selection != nil && n.selection.Default == d {

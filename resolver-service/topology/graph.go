@@ -25,6 +25,7 @@ type Graph struct {
 	views   *views
 
 	accesses *accesses
+	remarks  []remark // that nobody was told of yet
 }
 
 // nodes are the apps and clusters there are, and what a change has reached of them.
@@ -52,7 +53,7 @@ type node struct {
 	local      *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans      []*catalog.Plan       // other plans to this app, for callers to share
 	own        *catalog.AppEndpoints // the app's own selection
-	selection  *catalog.AppEndpoints // what the app may call: own, or by the default that it follows
+	selection  *catalog.AppEndpoints // what the app may call: own, or declared, or by the default that it follows
 	export     *catalog.AppExport
 	remote     remotes         // who else has the app
 	callers    map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
@@ -82,6 +83,9 @@ type instance struct {
 type origin struct {
 	source string
 	zone   string // where the instance runs; empty where that is not known
+	calls  catalog.Calls
+	// account is the Kubernetes service account.
+	account string
 }
 
 func (i *instance) address() netip.AddrPort { return netip.AddrPortFrom(i.ip, i.port) }

@@ -59,7 +59,7 @@ func (o *ownership) putInstance(c *InstanceChange, i *catalog.Instance) {
 	at, found := n.find(c.Source, i.ID)
 	now := instance{
 		id: i.ID, ip: i.Address.Addr().Unmap(), port: i.Address.Port(), draining: i.Draining,
-		rank: rankOf(c.Rank, i), since: i.Since, origin: unique.Make(origin{c.Source, knownZone(i.Zone)}),
+		rank: rankOf(c.Rank, i), since: i.Since, origin: unique.Make(origin{c.Source, knownZone(i.Zone), i.Calls, i.Account}),
 	}
 	if !found {
 		n.instances = inserted(n.instances, at, now)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func randomChange(r *rand.Rand) Change {
 	ids := []string{"a", "b", "c", "d", "e"}
 	names := []string{"east", "north", "south"}
 	id := func() string { return ids[r.IntN(len(ids))] }
-	source := func() string { return []string{"test", "other", "stream", "static"}[r.IntN(4)] }
+	source := func() string { return []string{"test", "other", "stream", "static", "pods"}[r.IntN(5)] }
 	name := func() string { return names[r.IntN(len(names))] }
 	switch r.IntN(12) {
 	case 11:
@@ -255,7 +256,10 @@ func randomChange(r *rand.Rand) Change {
 		i.Zone = []string{"", "a", "b"}[r.IntN(3)]
 		i.Since, i.Unverified = int64(r.IntN(4)), r.IntN(4) == 0
 		from := source()
-		rank := map[string]Rank{"stream": Live, "other": Live, "static": Written}[from]
+		rank := map[string]Rank{"stream": Live, "other": Live, "static": Written, "pods": Scheduled}[from]
+		if r.IntN(2) == 0 {
+			i.Calls, _ = catalog.ParseCalls("shop", strings.Join(ids[:1+r.IntN(3)], ","))
+		}
 		return Change{Instances: []InstanceChange{{Source: from, Rank: rank, Put: []catalog.Instance{i}}}}
 	}
 }
@@ -274,6 +278,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config.PreferZone = seed%2 == 1
+		config.Declared = Declared{Annotations: seed%3 > 0, Sidecars: seed%3 > 1}
 		w, g := newWorld(), NewGraph(config)
 		g.Peer("east")
 		g.Apply(full())

@@ -112,7 +112,9 @@ func (o *outsider) proxied(ctx context.Context, id string, header map[string]str
 // of. Calls of declared callers go on all the while.
 func TestOnlyDeclaredCallersGetIn(t *testing.T) {
 	enforce := map[string]any{"guard": "enforce"}
-	m := ownMesh(t, meshOptions{westSettings: enforce, eastSettings: enforce})
+	m := ownMesh(t, meshOptions{eastSettings: enforce, westSettings: map[string]any{
+		"guard": "enforce", "defaultSelection": "none", "declared": map[string]any{"sidecars": true},
+	}})
 	app := func(id string) catalog.App { return catalog.App{Namespace: "guard", ID: id} }
 	m.apply(t, m.west, selection("guard", "checkout", "app: orders", "app: quotes", "app: stock"), selection("guard", "mallory"))
 	m.apply(t, m.east, export("guard", "stock", "west, app: checkout"))
@@ -173,6 +175,7 @@ func TestOnlyDeclaredCallersGetIn(t *testing.T) {
 		t.Errorf("mallory, to which it is not: %d %s, %v", code, body, err)
 	}
 
+	m.ownWordOpensNoGuard(t, app)
 	if err := letIn("checkout"); err != nil {
 		t.Error(err)
 	}
@@ -188,6 +191,29 @@ func TestOnlyDeclaredCallersGetIn(t *testing.T) {
 	t.Logf("refused at most %s after its declaration was removed", slowest.Round(time.Millisecond))
 	good.noneFailed()
 	proxied.noneFailed()
+}
+
+// ownWordOpensNoGuard has an app declare calls in its own sidecar's configuration: it finds what it
+// declares, and is let in only by an object.
+func (m *mesh) ownWordOpensNoGuard(t *testing.T, app func(id string) catalog.App) {
+	t.Helper()
+	self := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("self"), Component: map[string]any{"calls": []any{"orders"}}})
+	call := func(id, want string) func() error {
+		return func() error {
+			_, err := self.Invoke(meshtest.Within(t, meshtest.Attempt), id, "hello", untraced)
+			if want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want) {
+				return nil
+			}
+			return fmt.Errorf("self calls %s: %v; want %q", id, err, want)
+		}
+	}
+	meshtest.Eventually(t, meshtest.Patience, call("orders", "403"))
+	meshtest.Eventually(t, meshtest.Patience, call("orders", "ERR_ISTHMUS_DENIED"))
+	if out, errs, err := m.isthmus(t, m.west, "", "explain", "--from", "guard/self", "orders"); err != nil || !strings.Contains(out, "calls in the configuration of its sidecars, guard/orders") {
+		t.Errorf("isthmus explain: %v\n%s%s", err, out, errs)
+	}
+	m.apply(t, m.west, selection("guard", "self", "app: orders"))
+	meshtest.Eventually(t, meshtest.Patience, call("orders", ""))
 }
 
 // TestAnObservingGuardIsSeen has the guard in its default mode.

@@ -391,6 +391,7 @@ type Instance struct {
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`    // "ip:port" of its internal gRPC server
 	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"` // it takes no new calls: it stops, or its app can't take them
 	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`          // where it runs; empty where it does not know
+	Calls         string                 `protobuf:"bytes,5,opt,name=calls,proto3" json:"calls,omitempty"`        // what it declares to call: "namespace/app-id", sorted, separated by commas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,6 +450,13 @@ func (x *Instance) GetDraining() bool {
 func (x *Instance) GetZone() string {
 	if x != nil {
 		return x.Zone
+	}
+	return ""
+}
+
+func (x *Instance) GetCalls() string {
+	if x != nil {
+		return x.Calls
 	}
 	return ""
 }
@@ -6859,12 +6867,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"plain_text\x18\b \x01(\bR\tplainText\x12\x16\n" +
 	"\x06guards\x18\t \x01(\bR\x06guards\x12\x16\n" +
 	"\x06access\x18\n" +
-	" \x01(\fR\x06access\"d\n" +
+	" \x01(\fR\x06access\"z\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x12\n" +
-	"\x04zone\x18\x04 \x01(\tR\x04zone\"H\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x14\n" +
+	"\x05calls\x18\x05 \x01(\tR\x05calls\"H\n" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +

@@ -22,7 +22,7 @@ const format = "isthmus-instances/v1/"
 const replicas = "_replicas/"
 
 // maxValue is how long a value may be. Those that are written here are shorter.
-const maxValue = 4 << 10
+const maxValue = 4<<10 + catalog.MaxCallsText
 
 func rootOf(prefix, cluster string) string { return prefix + format + cluster + "/" }
 
@@ -59,14 +59,15 @@ type value struct {
 	Address  netip.AddrPort `json:"address"`
 	Draining bool           `json:"draining,omitempty"`
 	// Unverified is catalog.Instance.Unverified.
-	Unverified bool   `json:"unverified,omitempty"`
-	Zone       string `json:"zone,omitempty"`
-	Replica    string `json:"replica"`         // where it is registered
-	Since      int64  `json:"since,omitempty"` // catalog.Instance.Since
+	Unverified bool          `json:"unverified,omitempty"`
+	Zone       string        `json:"zone,omitempty"`
+	Replica    string        `json:"replica"`         // where it is registered
+	Since      int64         `json:"since,omitempty"` // catalog.Instance.Since
+	Calls      catalog.Calls `json:"calls,omitempty"`
 }
 
 func encode(i *catalog.Instance, replica string) string {
-	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, replica, i.Since}) // of such fields it can't fail
+	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, replica, i.Since, i.Calls}) // of such fields it can't fail
 	return string(text)
 }
 
@@ -104,5 +105,5 @@ func decode(key string, text []byte) (i catalog.Instance, err error) {
 		return i, err
 	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
-	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Since: v.Since, Unverified: v.Unverified}, nil
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Since: v.Since, Unverified: v.Unverified, Calls: v.Calls}, v.Calls.Check()
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/instancestest"
@@ -38,6 +39,22 @@ func TestZonesOfRealPods(t *testing.T) {
 	serverstest.Await(t, "the zone of the node", func() bool { return zoneOf(f) == "zone-of-node" })
 	if s := f.Status(); s.Err != nil {
 		t.Error(s.Err)
+	}
+}
+
+func TestCallsOfRealPods(t *testing.T) {
+	c := theCluster(t)
+	config := c.config(t, "zones")
+	config.Calls = true
+	c.put(t, slicesOf("shop").Path, "a", sliceOf("shop", "a", "orders-dapr", "IPv4", 50002, endpointOf("p", "10.0.0.1", "ready")))
+	c.pod(t, "shop", "p", nil)
+	f := instancestest.Follow(t, newSource(t, config))
+	for text, want := range map[string]catalog.Calls{"ledger.finance, billing": "finance/ledger,shop/billing", "billing": "shop/billing"} {
+		c.annotate(t, podsOf("shop").Path+"/p", text)
+		serverstest.Await(t, "the calls of "+text, func() bool {
+			all := f.Stands()
+			return len(all) == 1 && all[0].Calls == want
+		})
 	}
 }
 

@@ -36,8 +36,10 @@ func (c *Config) collections() (all []collection) {
 	}
 	for _, ns := range namespaces {
 		all = append(all, slicesOf(ns))
-		if c.ZoneLabel != "" {
-			all = append(all, podsOf(ns))
+		if c.readsPods() {
+			pods := podsOf(ns)
+			pods.OnlyMetadata = !c.ServiceAccounts
+			all = append(all, pods)
 		}
 	}
 	return all

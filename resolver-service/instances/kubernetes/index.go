@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ type index struct {
 	users    map[name]map[catalog.App]bool // apps that have a pod among their instances
 	reported map[catalog.App]map[string]reportedInstance
 	refused  map[name][]instances.Refusal
+	unread   map[name]instances.Refusal // pods whose annotation can't be read
 }
 
 // slice is one that is of an app.
@@ -32,6 +34,8 @@ type slice struct {
 type pod struct {
 	zone    string
 	created int64
+	calls   catalog.Calls
+	account string
 }
 
 // reportedInstance is what was said of an instance.
@@ -44,6 +48,7 @@ func newIndex(c Config) *index {
 	return &index{
 		config: c, slices: map[name]slice{}, byApp: map[catalog.App]map[name]bool{}, pods: map[name]pod{},
 		users: map[name]map[catalog.App]bool{}, reported: map[catalog.App]map[string]reportedInstance{}, refused: map[name][]instances.Refusal{},
+		unread: map[name]instances.Refusal{},
 	}
 }
 
@@ -52,7 +57,7 @@ func (x *index) apply(objects []object) (c instances.Change, news bool) {
 	touched := map[catalog.App]bool{}
 	for i := range objects {
 		if o := &objects[i]; o.pod {
-			x.takePod(o, touched)
+			news = x.takePod(o, touched) || news
 		} else {
 			news = x.takeSlice(o, touched) || news
 		}
@@ -60,19 +65,38 @@ func (x *index) apply(objects []object) (c instances.Change, news bool) {
 	for app := range touched {
 		x.settle(app, &c)
 	}
-	c.Refused = x.refusals()
+	c.Refused, c.Remarks = x.refusals(), x.remarks()
 	return c, news || len(c.Put)+len(c.Delete) > 0
 }
 
-func (x *index) takePod(o *object, touched map[catalog.App]bool) {
+// takePod tells whether what can't be read has changed.
+func (x *index) takePod(o *object, touched map[catalog.App]bool) bool {
+	before := x.unread[o.name]
+	delete(x.unread, o.name)
 	if o.deleted {
 		delete(x.pods, o.name)
 	} else {
-		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], o.created}
+		calls, err := x.calls(o)
+		switch {
+		case err != nil && before.Err != nil && err.Error() == before.Err.Error():
+			x.unread[o.name] = before
+		case err != nil:
+			x.unread[o.name] = instances.Refusal{Where: o.name.String() + ", annotation " + CallsAnnotation, Err: err}
+		}
+		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], o.created, calls, o.account}
 	}
 	for app := range x.users[o.name] {
 		touched[app] = true
 	}
+	return before != x.unread[o.name]
+}
+
+// calls are what a pod declares.
+func (x *index) calls(o *object) (catalog.Calls, error) {
+	if !x.config.Calls || o.calls == "" {
+		return "", nil
+	}
+	return catalog.ParseCalls(o.namespace, o.calls)
 }
 
 // takeSlice tells whether what is refused has changed.
@@ -131,7 +155,7 @@ func (x *index) settle(app catalog.App, c *instances.Change) {
 // use notes that an app has a pod, or not.
 func (x *index) use(pod name, app catalog.App, has bool) {
 	switch {
-	case pod.name == "" || x.config.ZoneLabel == "":
+	case pod.name == "" || !x.config.readsPods():
 	case has && x.users[pod] == nil:
 		x.users[pod] = map[catalog.App]bool{app: true}
 	case has:
@@ -157,6 +181,7 @@ func (x *index) instancesOf(app catalog.App) map[string]reportedInstance {
 				t.pod = name{true, app.Namespace, f.pod}
 				of := x.pods[t.pod]
 				t.instance.Zone, t.instance.Since = cmp.Or(of.zone, f.Zone), cmp.Or(of.created, t.instance.Since)
+				t.instance.Calls, t.instance.Account = of.calls, of.account
 			}
 			if other, twice := all[f.ID]; twice {
 				since := min(t.instance.Since, other.instance.Since)
@@ -191,6 +216,15 @@ func (x *index) refusals() (all []instances.Refusal) {
 	for _, some := range x.refused {
 		all = append(all, some...)
 	}
+	return inOrder(all)
+}
+
+// remarks are the annotations that can't be read, in order. Their pods are used all the same.
+func (x *index) remarks() []instances.Refusal {
+	return inOrder(slices.Collect(maps.Values(x.unread)))
+}
+
+func inOrder(all []instances.Refusal) []instances.Refusal {
 	slices.SortFunc(all, func(a, b instances.Refusal) int { return strings.Compare(a.Where, b.Where) })
 	return all
 }

@@ -224,6 +224,37 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+func TestCallsThatPodsDeclare(t *testing.T) {
+	pod := func(name, text string) object {
+		o := parsed(t, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": name, "annotations": map[string]string{CallsAnnotation: text}}}, true)
+		return o
+	}
+	slice := ordersSlice(t, "a", "IPv4", endpointOf("p", "10.0.0.1", "ready"))
+	h := hold(Config{Calls: true})
+	want := func(what string, calls catalog.Calls) {
+		t.Helper()
+		if i := h.all["shop/orders p"]; i.Calls != calls || !i.Address.IsValid() {
+			t.Errorf("%s: %+v, want calls %q", what, i, calls)
+		}
+	}
+	h.take(slice, pod("p", "ledger.finance, billing"))
+	want("its annotation", "finance/ledger,shop/billing")
+	c := h.take(pod("p", "shop/billing"))
+	want("one that can't be read", "")
+	if len(c.Remarks) != 1 || c.Remarks[0].Where != "Pod shop/p, annotation isthmus.dev/calls" || !strings.Contains(c.Remarks[0].Err.Error(), `app-id "shop/billing"`) {
+		t.Errorf("remarks %v", c.Remarks)
+	}
+	if _, news := h.apply([]object{pod("p", "shop/billing")}); news {
+		t.Error("the same again is news")
+	}
+	if c := h.take(pod("p", "")); len(c.Remarks) > 0 {
+		t.Errorf("remarks %v on an annotation that was corrected", c.Remarks)
+	}
+	h = hold(Config{ZoneLabel: "rack"})
+	h.take(slice, pod("p", "billing"))
+	want("nobody asked for calls", "")
+}
+
 // An instance's time is when its pod was created where pods are read, or else its slice.
 func TestInstancesSayWhenTheyWereCreated(t *testing.T) {
 	at := func(second int) string { return fmt.Sprintf("2026-11-20T18:00:%02dZ", second) }
@@ -277,16 +308,17 @@ func FuzzParse(f *testing.F) {
 	text, _ := json.Marshal(sliceOf("shop", "a", "orders-dapr", "IPv4", 50002, endpointOf("p", "10.0.0.1", "ready")))
 	f.Add(text, false)
 	f.Add([]byte(`{"metadata":{"name":"p","namespace":"shop"}}`), true)
+	f.Add([]byte(`{"metadata":{"name":"p","namespace":"shop","annotations":{"isthmus.dev/calls":"orders,"}}}`), true)
 	f.Fuzz(func(t *testing.T, text []byte, pod bool) {
 		o, err := parse(text, pod)
 		if err != nil {
 			return
 		}
-		x := newIndex(Config{ZoneLabel: "rack"})
+		x := newIndex(Config{ZoneLabel: "rack", Calls: true})
 		x.apply([]object{o})
 		o.deleted = true
 		x.apply([]object{o})
-		if len(x.slices)+len(x.byApp)+len(x.reported)+len(x.users)+len(x.refused)+len(x.pods) > 0 {
+		if len(x.slices)+len(x.byApp)+len(x.reported)+len(x.users)+len(x.refused)+len(x.pods)+len(x.unread) > 0 {
 			t.Errorf("something is kept of what is gone: %+v", x)
 		}
 	})

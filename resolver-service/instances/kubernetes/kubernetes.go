@@ -39,7 +39,18 @@ type Config struct {
 	// ZoneLabel is the label of pods that says where they run. Where it is empty, or a pod
 	// has no such label, that is what Kubernetes says of the pod's node.
 	ZoneLabel string `yaml:"zoneLabel,omitempty" json:"zoneLabel,omitempty"`
+	// ServiceAccounts says that the accounts of pods are read, for policies. Whole pods are read
+	// then, and not just their metadata.
+	ServiceAccounts bool `yaml:"serviceAccounts,omitempty" json:"serviceAccounts,omitempty"`
+	// Calls says that pods' annotation [CallsAnnotation] is read.
+	Calls bool `yaml:"-" json:"-"`
 }
+
+// CallsAnnotation is the annotation of a pod that declares what its app calls, as
+// [catalog.ParseCalls] reads it.
+const CallsAnnotation = "isthmus.dev/calls"
+
+func (c *Config) readsPods() bool { return c.ZoneLabel != "" || c.Calls || c.ServiceAccounts }
 
 // Values of Config.IPFamily.
 const (

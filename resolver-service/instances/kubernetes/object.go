@@ -35,6 +35,8 @@ type object struct {
 	version string // resourceVersion
 	created int64  // creationTimestamp, in seconds of Unix time
 	labels  map[string]string
+	calls   string // the annotation
+	account string
 	slice   sliceBody
 }
 
@@ -45,6 +47,7 @@ type meta struct {
 	ResourceVersion string            `json:"resourceVersion"`
 	Created         time.Time         `json:"creationTimestamp"`
 	Labels          map[string]string `json:"labels"`
+	Annotations     map[string]string `json:"annotations"`
 }
 
 // sliceBody is what is needed of a discovery.k8s.io/v1 EndpointSlice.
@@ -77,6 +80,9 @@ func parse(text []byte, pod bool) (object, error) {
 	var o struct {
 		Metadata meta `json:"metadata"`
 		sliceBody
+		Spec struct {
+			ServiceAccountName string `json:"serviceAccountName"`
+		} `json:"spec"`
 	}
 	if err := json.Unmarshal(text, &o); err != nil {
 		return object{}, fmt.Errorf("an object can't be read: %w", err)
@@ -86,7 +92,7 @@ func parse(text []byte, pod bool) (object, error) {
 	}
 	return object{
 		name: name{pod, o.Metadata.Namespace, o.Metadata.Name}, version: o.Metadata.ResourceVersion,
-		created: max(0, o.Metadata.Created.Unix()), labels: o.Metadata.Labels, slice: o.sliceBody,
+		created: max(0, o.Metadata.Created.Unix()), labels: o.Metadata.Labels, calls: o.Metadata.Annotations[CallsAnnotation], account: o.Spec.ServiceAccountName, slice: o.sliceBody,
 	}, nil
 }
 

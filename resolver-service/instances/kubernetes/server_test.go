@@ -162,3 +162,15 @@ func endpointOf(pod, address, state string) map[string]any {
 		"conditions": map[string]bool{"ready": state == "ready", "serving": state == "ready" || state == "draining", "terminating": state == "draining" || state == "ending"},
 	}
 }
+
+// annotate writes the annotation of a pod that declares its calls.
+func (c *cluster) annotate(t testing.TB, path, calls string) {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{CallsAnnotation: calls}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.admin.Call(t.Context(), apiserver.Request{Method: http.MethodPatch, Path: path, ContentType: "application/merge-patch+json", Body: text}); err != nil {
+		t.Fatal(err)
+	}
+}
