@@ -56,6 +56,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Probe_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Graph_FullMethodName:    {operator, nobody},
+		v1alpha1.Inventory_Policies_FullMethodName: {operator, nobody},
 	},
 	atOperator: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
@@ -73,6 +74,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Probe_FullMethodName:    {operator},
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator},
 		v1alpha1.Inventory_Graph_FullMethodName:    {operator},
+		v1alpha1.Inventory_Policies_FullMethodName: {operator},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},

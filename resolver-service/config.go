@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
 	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
@@ -47,6 +48,7 @@ type Config struct {
 	Consul      consulapi.Settings `yaml:"consul"`
 	XDS         xds.Settings       `yaml:"xds"`
 	Admin       admin.Settings     `yaml:"admin"`
+	Policies    policies.Settings  `yaml:"policies"`
 	Tracing     otlp.Config        `yaml:"tracing"`
 	Log         Log                `yaml:"log"`
 
@@ -191,6 +193,7 @@ func (c *Config) setDefaults() {
 			*d.value = d.or
 		}
 	}
+	c.Policies.Default(c.Identity.Namespace)
 	c.defaultStore()
 	c.defaultReplica()
 	if len(c.Operators) == 0 {

@@ -33,6 +33,7 @@ func (c *Config) check(doc *strict.Document) {
 	oneOf(doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")
+	doc.Merge("policies", c.Policies.Check())
 	doc.Merge("tracing", c.Tracing.Check())
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
+	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -24,6 +25,7 @@ type inventory struct {
 	calls    *stream.Server
 	events   *events.Ring
 	identity *identity.Source
+	policies policies.Settings
 	stopping context.Context
 }
 

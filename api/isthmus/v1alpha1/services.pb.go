@@ -3032,6 +3032,163 @@ func (x *PastObject) GetUnusable() string {
 	return ""
 }
 
+type PoliciesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // network, istio, linkerd or dapr
+	App           *App                   `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`   // only policies for it; empty fields stand for any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoliciesRequest) Reset() {
+	*x = PoliciesRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoliciesRequest) ProtoMessage() {}
+
+func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoliciesRequest.ProtoReflect.Descriptor instead.
+func (*PoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *PoliciesRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PoliciesRequest) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+type PoliciesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policies      []*AppPolicy           `protobuf:"bytes,1,rep,name=policies,proto3" json:"policies,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoliciesResponse) Reset() {
+	*x = PoliciesResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoliciesResponse) ProtoMessage() {}
+
+func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoliciesResponse.ProtoReflect.Descriptor instead.
+func (*PoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PoliciesResponse) GetPolicies() []*AppPolicy {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+// AppPolicy is what lets in the callers of one app.
+type AppPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Objects       [][]byte               `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"` // of Kubernetes, each in JSON
+	Notes         []string               `protobuf:"bytes,3,rep,name=notes,proto3" json:"notes,omitempty"`     // what the objects can't say
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppPolicy) Reset() {
+	*x = AppPolicy{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppPolicy) ProtoMessage() {}
+
+func (x *AppPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppPolicy.ProtoReflect.Descriptor instead.
+func (*AppPolicy) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *AppPolicy) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *AppPolicy) GetObjects() [][]byte {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *AppPolicy) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
 type GraphRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3040,7 +3197,7 @@ type GraphRequest struct {
 
 func (x *GraphRequest) Reset() {
 	*x = GraphRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3209,7 @@ func (x *GraphRequest) String() string {
 func (*GraphRequest) ProtoMessage() {}
 
 func (x *GraphRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3222,7 @@ func (x *GraphRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRequest.ProtoReflect.Descriptor instead.
 func (*GraphRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 type GraphResponse struct {
@@ -3080,7 +3237,7 @@ type GraphResponse struct {
 
 func (x *GraphResponse) Reset() {
 	*x = GraphResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3249,7 @@ func (x *GraphResponse) String() string {
 func (*GraphResponse) ProtoMessage() {}
 
 func (x *GraphResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3262,7 @@ func (x *GraphResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphResponse.ProtoReflect.Descriptor instead.
 func (*GraphResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GraphResponse) GetCluster() string {
@@ -3150,7 +3307,7 @@ type GraphApp struct {
 
 func (x *GraphApp) Reset() {
 	*x = GraphApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3319,7 @@ func (x *GraphApp) String() string {
 func (*GraphApp) ProtoMessage() {}
 
 func (x *GraphApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3332,7 @@ func (x *GraphApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphApp.ProtoReflect.Descriptor instead.
 func (*GraphApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GraphApp) GetApp() *App {
@@ -3225,7 +3382,7 @@ type GraphCluster struct {
 
 func (x *GraphCluster) Reset() {
 	*x = GraphCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3394,7 @@ func (x *GraphCluster) String() string {
 func (*GraphCluster) ProtoMessage() {}
 
 func (x *GraphCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3407,7 @@ func (x *GraphCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphCluster.ProtoReflect.Descriptor instead.
 func (*GraphCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GraphCluster) GetName() string {
@@ -3287,7 +3444,7 @@ type GraphCall struct {
 
 func (x *GraphCall) Reset() {
 	*x = GraphCall{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3456,7 @@ func (x *GraphCall) String() string {
 func (*GraphCall) ProtoMessage() {}
 
 func (x *GraphCall) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3469,7 @@ func (x *GraphCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphCall.ProtoReflect.Descriptor instead.
 func (*GraphCall) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GraphCall) GetCaller() *App {
@@ -3359,7 +3516,7 @@ type GraphRoute struct {
 
 func (x *GraphRoute) Reset() {
 	*x = GraphRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3528,7 @@ func (x *GraphRoute) String() string {
 func (*GraphRoute) ProtoMessage() {}
 
 func (x *GraphRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3541,7 @@ func (x *GraphRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRoute.ProtoReflect.Descriptor instead.
 func (*GraphRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GraphRoute) GetCluster() string {
@@ -3447,7 +3604,7 @@ type CallsRequest struct {
 
 func (x *CallsRequest) Reset() {
 	*x = CallsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3616,7 @@ func (x *CallsRequest) String() string {
 func (*CallsRequest) ProtoMessage() {}
 
 func (x *CallsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3629,7 @@ func (x *CallsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallsRequest.ProtoReflect.Descriptor instead.
 func (*CallsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CallsRequest) GetCallee() *App {
@@ -3498,7 +3655,7 @@ type CallsResponse struct {
 
 func (x *CallsResponse) Reset() {
 	*x = CallsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3667,7 @@ func (x *CallsResponse) String() string {
 func (*CallsResponse) ProtoMessage() {}
 
 func (x *CallsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3680,7 @@ func (x *CallsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallsResponse.ProtoReflect.Descriptor instead.
 func (*CallsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CallsResponse) GetCallees() []*Callee {
@@ -3548,7 +3705,7 @@ type Callee struct {
 
 func (x *Callee) Reset() {
 	*x = Callee{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3717,7 @@ func (x *Callee) String() string {
 func (*Callee) ProtoMessage() {}
 
 func (x *Callee) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3730,7 @@ func (x *Callee) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Callee.ProtoReflect.Descriptor instead.
 func (*Callee) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Callee) GetApp() *App {
@@ -3628,7 +3785,7 @@ type CallerState struct {
 
 func (x *CallerState) Reset() {
 	*x = CallerState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3797,7 @@ func (x *CallerState) String() string {
 func (*CallerState) ProtoMessage() {}
 
 func (x *CallerState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3810,7 @@ func (x *CallerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallerState.ProtoReflect.Descriptor instead.
 func (*CallerState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CallerState) GetNamespace() string {
@@ -3722,7 +3879,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3891,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3904,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ProbeRequest) GetCaller() *App {
@@ -3774,7 +3931,7 @@ type ProbeResponse struct {
 
 func (x *ProbeResponse) Reset() {
 	*x = ProbeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3786,7 +3943,7 @@ func (x *ProbeResponse) String() string {
 func (*ProbeResponse) ProtoMessage() {}
 
 func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3799,7 +3956,7 @@ func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
 func (*ProbeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProbeResponse) GetEndpoints() []*ProbedEndpoint {
@@ -3834,7 +3991,7 @@ type ProbedEndpoint struct {
 
 func (x *ProbedEndpoint) Reset() {
 	*x = ProbedEndpoint{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +4003,7 @@ func (x *ProbedEndpoint) String() string {
 func (*ProbedEndpoint) ProtoMessage() {}
 
 func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +4016,7 @@ func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbedEndpoint.ProtoReflect.Descriptor instead.
 func (*ProbedEndpoint) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProbedEndpoint) GetCluster() string {
@@ -3921,7 +4078,7 @@ type AppsRequest struct {
 
 func (x *AppsRequest) Reset() {
 	*x = AppsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3933,7 +4090,7 @@ func (x *AppsRequest) String() string {
 func (*AppsRequest) ProtoMessage() {}
 
 func (x *AppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3946,7 +4103,7 @@ func (x *AppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsRequest.ProtoReflect.Descriptor instead.
 func (*AppsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AppsRequest) GetNamespace() string {
@@ -3972,7 +4129,7 @@ type AppsResponse struct {
 
 func (x *AppsResponse) Reset() {
 	*x = AppsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4141,7 @@ func (x *AppsResponse) String() string {
 func (*AppsResponse) ProtoMessage() {}
 
 func (x *AppsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4154,7 @@ func (x *AppsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsResponse.ProtoReflect.Descriptor instead.
 func (*AppsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *AppsResponse) GetApps() []*AppState {
@@ -4024,7 +4181,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4036,7 +4193,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4049,7 +4206,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *AppState) GetApp() *App {
@@ -4123,7 +4280,7 @@ type InstanceState struct {
 
 func (x *InstanceState) Reset() {
 	*x = InstanceState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4292,7 @@ func (x *InstanceState) String() string {
 func (*InstanceState) ProtoMessage() {}
 
 func (x *InstanceState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4305,7 @@ func (x *InstanceState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceState.ProtoReflect.Descriptor instead.
 func (*InstanceState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *InstanceState) GetSource() string {
@@ -4205,7 +4362,7 @@ type ExportState struct {
 
 func (x *ExportState) Reset() {
 	*x = ExportState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4217,7 +4374,7 @@ func (x *ExportState) String() string {
 func (*ExportState) ProtoMessage() {}
 
 func (x *ExportState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4230,7 +4387,7 @@ func (x *ExportState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportState.ProtoReflect.Descriptor instead.
 func (*ExportState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExportState) GetCluster() string {
@@ -4264,7 +4421,7 @@ type SidecarsRequest struct {
 
 func (x *SidecarsRequest) Reset() {
 	*x = SidecarsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4433,7 @@ func (x *SidecarsRequest) String() string {
 func (*SidecarsRequest) ProtoMessage() {}
 
 func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4289,7 +4446,7 @@ func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsRequest.ProtoReflect.Descriptor instead.
 func (*SidecarsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SidecarsRequest) GetNamespace() string {
@@ -4315,7 +4472,7 @@ type SidecarsResponse struct {
 
 func (x *SidecarsResponse) Reset() {
 	*x = SidecarsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4327,7 +4484,7 @@ func (x *SidecarsResponse) String() string {
 func (*SidecarsResponse) ProtoMessage() {}
 
 func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4340,7 +4497,7 @@ func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsResponse.ProtoReflect.Descriptor instead.
 func (*SidecarsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SidecarsResponse) GetSidecars() []*SidecarState {
@@ -4373,7 +4530,7 @@ type SidecarState struct {
 
 func (x *SidecarState) Reset() {
 	*x = SidecarState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4542,7 @@ func (x *SidecarState) String() string {
 func (*SidecarState) ProtoMessage() {}
 
 func (x *SidecarState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4555,7 @@ func (x *SidecarState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarState.ProtoReflect.Descriptor instead.
 func (*SidecarState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SidecarState) GetApp() *App {
@@ -4509,7 +4666,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +4678,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +4691,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *EventsRequest) GetSinceUnixMs() int64 {
@@ -4560,7 +4717,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4729,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4742,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *EventsResponse) GetEvents() []*Event {
@@ -4611,7 +4768,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4623,7 +4780,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4636,7 +4793,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Event) GetNumber() uint64 {
@@ -4698,7 +4855,7 @@ type EventField struct {
 
 func (x *EventField) Reset() {
 	*x = EventField{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4867,7 @@ func (x *EventField) String() string {
 func (*EventField) ProtoMessage() {}
 
 func (x *EventField) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4880,7 @@ func (x *EventField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventField.ProtoReflect.Descriptor instead.
 func (*EventField) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *EventField) GetName() string {
@@ -4755,7 +4912,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4767,7 +4924,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4780,7 +4937,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -4822,7 +4979,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +4991,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +5004,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -4884,7 +5041,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4896,7 +5053,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4909,7 +5066,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -4978,7 +5135,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4990,7 +5147,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5003,7 +5160,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -5105,7 +5262,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5274,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5287,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Export) GetApp() *App {
@@ -5211,7 +5368,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5223,7 +5380,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5236,7 +5393,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
 }
 
 type CheckRequest struct {
@@ -5247,7 +5404,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5416,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5429,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
 }
 
 type CheckResponse struct {
@@ -5288,7 +5445,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5300,7 +5457,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5313,7 +5470,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -5359,7 +5516,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5371,7 +5528,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5384,7 +5541,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -5461,7 +5618,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5473,7 +5630,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5486,7 +5643,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -5655,7 +5812,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5667,7 +5824,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5680,7 +5837,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -5720,7 +5877,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5732,7 +5889,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5745,7 +5902,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -5810,7 +5967,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5822,7 +5979,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5835,7 +5992,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -5884,7 +6041,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5896,7 +6053,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5909,7 +6066,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -5958,7 +6115,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5970,7 +6127,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5983,7 +6140,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -6019,7 +6176,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6031,7 +6188,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6044,7 +6201,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -6087,7 +6244,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6099,7 +6256,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6112,7 +6269,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *DNSHost) GetName() string {
@@ -6159,7 +6316,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6171,7 +6328,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6184,7 +6341,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -6255,7 +6412,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6267,7 +6424,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6280,7 +6437,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -6353,7 +6510,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6365,7 +6522,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6378,7 +6535,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -6433,7 +6590,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6445,7 +6602,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6458,7 +6615,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -6515,7 +6672,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6527,7 +6684,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6540,7 +6697,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -6723,7 +6880,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6735,7 +6892,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6748,7 +6905,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -6785,7 +6942,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6797,7 +6954,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6810,7 +6967,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -7084,7 +7241,16 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"\x0e\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"N\n" +
+	"\x0fPoliciesRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12'\n" +
+	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"K\n" +
+	"\x10PoliciesResponse\x127\n" +
+	"\bpolicies\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.AppPolicyR\bpolicies\"d\n" +
+	"\tAppPolicy\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x18\n" +
+	"\aobjects\x18\x02 \x03(\fR\aobjects\x12\x14\n" +
+	"\x05notes\x18\x03 \x03(\tR\x05notes\"\x0e\n" +
 	"\fGraphRequest\"\xc8\x01\n" +
 	"\rGraphResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12.\n" +
@@ -7412,14 +7578,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03Get\x12\x1c.isthmus.v1alpha1.GetRequest\x1a\x1d.isthmus.v1alpha1.GetResponse\x12J\n" +
 	"\x06Delete\x12\x1f.isthmus.v1alpha1.DeleteRequest\x1a\x1f.isthmus.v1alpha1.ApplyResponse\x12N\n" +
 	"\aHistory\x12 .isthmus.v1alpha1.HistoryRequest\x1a!.isthmus.v1alpha1.HistoryResponse\x12N\n" +
-	"\aAnalyze\x12 .isthmus.v1alpha1.AnalyzeRequest\x1a!.isthmus.v1alpha1.AnalyzeResponse2\xda\x03\n" +
+	"\aAnalyze\x12 .isthmus.v1alpha1.AnalyzeRequest\x1a!.isthmus.v1alpha1.AnalyzeResponse2\xaf\x04\n" +
 	"\tInventory\x12G\n" +
 	"\x04Apps\x12\x1d.isthmus.v1alpha1.AppsRequest\x1a\x1e.isthmus.v1alpha1.AppsResponse0\x01\x12S\n" +
 	"\bSidecars\x12!.isthmus.v1alpha1.SidecarsRequest\x1a\".isthmus.v1alpha1.SidecarsResponse0\x01\x12M\n" +
 	"\x06Events\x12\x1f.isthmus.v1alpha1.EventsRequest\x1a .isthmus.v1alpha1.EventsResponse0\x01\x12H\n" +
 	"\x05Probe\x12\x1e.isthmus.v1alpha1.ProbeRequest\x1a\x1f.isthmus.v1alpha1.ProbeResponse\x12J\n" +
 	"\x05Calls\x12\x1e.isthmus.v1alpha1.CallsRequest\x1a\x1f.isthmus.v1alpha1.CallsResponse0\x01\x12J\n" +
-	"\x05Graph\x12\x1e.isthmus.v1alpha1.GraphRequest\x1a\x1f.isthmus.v1alpha1.GraphResponse0\x012\xab\x01\n" +
+	"\x05Graph\x12\x1e.isthmus.v1alpha1.GraphRequest\x1a\x1f.isthmus.v1alpha1.GraphResponse0\x01\x12S\n" +
+	"\bPolicies\x12!.isthmus.v1alpha1.PoliciesRequest\x1a\".isthmus.v1alpha1.PoliciesResponse0\x012\xab\x01\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
 	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012\xa1\x01\n" +
@@ -7440,7 +7607,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 88)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),              // 1: isthmus.v1alpha1.App
@@ -7482,56 +7649,59 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*HistoryRequest)(nil),   // 37: isthmus.v1alpha1.HistoryRequest
 	(*HistoryResponse)(nil),  // 38: isthmus.v1alpha1.HistoryResponse
 	(*PastObject)(nil),       // 39: isthmus.v1alpha1.PastObject
-	(*GraphRequest)(nil),     // 40: isthmus.v1alpha1.GraphRequest
-	(*GraphResponse)(nil),    // 41: isthmus.v1alpha1.GraphResponse
-	(*GraphApp)(nil),         // 42: isthmus.v1alpha1.GraphApp
-	(*GraphCluster)(nil),     // 43: isthmus.v1alpha1.GraphCluster
-	(*GraphCall)(nil),        // 44: isthmus.v1alpha1.GraphCall
-	(*GraphRoute)(nil),       // 45: isthmus.v1alpha1.GraphRoute
-	(*CallsRequest)(nil),     // 46: isthmus.v1alpha1.CallsRequest
-	(*CallsResponse)(nil),    // 47: isthmus.v1alpha1.CallsResponse
-	(*Callee)(nil),           // 48: isthmus.v1alpha1.Callee
-	(*CallerState)(nil),      // 49: isthmus.v1alpha1.CallerState
-	(*ProbeRequest)(nil),     // 50: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),    // 51: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),   // 52: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),      // 53: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),     // 54: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),         // 55: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),    // 56: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),      // 57: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),  // 58: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil), // 59: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),     // 60: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),    // 61: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),   // 62: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),            // 63: isthmus.v1alpha1.Event
-	(*EventField)(nil),       // 64: isthmus.v1alpha1.EventField
-	(*ExportsRequest)(nil),   // 65: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),     // 66: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),    // 67: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),  // 68: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),           // 69: isthmus.v1alpha1.Export
-	(*StatusRequest)(nil),    // 70: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),     // 71: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),    // 72: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),      // 73: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),   // 74: isthmus.v1alpha1.StatusResponse
-	(*XDSCounts)(nil),        // 75: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),        // 76: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),     // 77: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),        // 78: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),      // 79: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),      // 80: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),          // 81: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),     // 82: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),      // 83: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),      // 84: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),    // 85: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),       // 86: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),            // 87: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),    // 88: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),            // 89: isthmus.v1alpha1.Allow
+	(*PoliciesRequest)(nil),  // 40: isthmus.v1alpha1.PoliciesRequest
+	(*PoliciesResponse)(nil), // 41: isthmus.v1alpha1.PoliciesResponse
+	(*AppPolicy)(nil),        // 42: isthmus.v1alpha1.AppPolicy
+	(*GraphRequest)(nil),     // 43: isthmus.v1alpha1.GraphRequest
+	(*GraphResponse)(nil),    // 44: isthmus.v1alpha1.GraphResponse
+	(*GraphApp)(nil),         // 45: isthmus.v1alpha1.GraphApp
+	(*GraphCluster)(nil),     // 46: isthmus.v1alpha1.GraphCluster
+	(*GraphCall)(nil),        // 47: isthmus.v1alpha1.GraphCall
+	(*GraphRoute)(nil),       // 48: isthmus.v1alpha1.GraphRoute
+	(*CallsRequest)(nil),     // 49: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),    // 50: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),           // 51: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),      // 52: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),     // 53: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),    // 54: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),   // 55: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),      // 56: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),     // 57: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),         // 58: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),    // 59: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),      // 60: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),  // 61: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil), // 62: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),     // 63: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),    // 64: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),   // 65: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),            // 66: isthmus.v1alpha1.Event
+	(*EventField)(nil),       // 67: isthmus.v1alpha1.EventField
+	(*ExportsRequest)(nil),   // 68: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),     // 69: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),    // 70: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),  // 71: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),           // 72: isthmus.v1alpha1.Export
+	(*StatusRequest)(nil),    // 73: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),     // 74: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),    // 75: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),      // 76: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),   // 77: isthmus.v1alpha1.StatusResponse
+	(*XDSCounts)(nil),        // 78: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),        // 79: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),     // 80: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),        // 81: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),      // 82: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),      // 83: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),          // 84: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),     // 85: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),      // 86: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),      // 87: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),    // 88: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),       // 89: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),            // 90: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),    // 91: isthmus.v1alpha1.GatewayStatus
+	(*Allow)(nil),            // 92: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -7581,93 +7751,98 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	32,  // 44: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
 	32,  // 45: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
 	39,  // 46: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	42,  // 47: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
-	43,  // 48: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
-	44,  // 49: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
-	1,   // 50: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 51: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 52: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
-	45,  // 53: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
-	1,   // 54: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 55: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
-	48,  // 56: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
-	1,   // 57: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
-	49,  // 58: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
-	10,  // 59: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
-	1,   // 60: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 61: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
-	52,  // 62: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	55,  // 63: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
-	1,   // 64: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	56,  // 65: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	57,  // 66: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	1,   // 67: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	60,  // 68: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
-	1,   // 69: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	63,  // 70: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	64,  // 71: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	5,   // 72: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	69,  // 73: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 74: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,   // 75: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	89,  // 76: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	73,  // 77: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	84,  // 78: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	85,  // 79: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	86,  // 80: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	82,  // 81: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	83,  // 82: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	78,  // 83: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	76,  // 84: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	75,  // 85: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	1,   // 86: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	77,  // 87: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	79,  // 88: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	80,  // 89: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	81,  // 90: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	85,  // 91: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	85,  // 92: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	88,  // 93: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	87,  // 94: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	2,   // 95: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	19,  // 96: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	22,  // 97: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	33,  // 98: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	36,  // 99: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	37,  // 100: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	27,  // 101: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	53,  // 102: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	58,  // 103: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	61,  // 104: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	50,  // 105: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	46,  // 106: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	40,  // 107: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	65,  // 108: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	66,  // 109: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	70,  // 110: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	71,  // 111: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	11,  // 112: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	20,  // 113: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	24,  // 114: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	34,  // 115: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	24,  // 116: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	38,  // 117: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	28,  // 118: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	54,  // 119: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	59,  // 120: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	62,  // 121: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	51,  // 122: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	47,  // 123: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	41,  // 124: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	68,  // 125: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	67,  // 126: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	74,  // 127: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	72,  // 128: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	112, // [112:129] is the sub-list for method output_type
-	95,  // [95:112] is the sub-list for method input_type
-	95,  // [95:95] is the sub-list for extension type_name
-	95,  // [95:95] is the sub-list for extension extendee
-	0,   // [0:95] is the sub-list for field type_name
+	1,   // 47: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
+	42,  // 48: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
+	1,   // 49: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
+	45,  // 50: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
+	46,  // 51: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
+	47,  // 52: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
+	1,   // 53: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 54: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 55: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
+	48,  // 56: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
+	1,   // 57: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 58: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
+	51,  // 59: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
+	1,   // 60: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
+	52,  // 61: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
+	10,  // 62: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
+	1,   // 63: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 64: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
+	55,  // 65: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	58,  // 66: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,   // 67: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	59,  // 68: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	60,  // 69: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	1,   // 70: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	63,  // 71: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,   // 72: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	66,  // 73: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	67,  // 74: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	5,   // 75: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	72,  // 76: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 77: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,   // 78: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	92,  // 79: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	76,  // 80: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	87,  // 81: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	88,  // 82: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	89,  // 83: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	85,  // 84: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	86,  // 85: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	81,  // 86: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	79,  // 87: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	78,  // 88: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	1,   // 89: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	80,  // 90: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	82,  // 91: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	83,  // 92: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	84,  // 93: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	88,  // 94: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	88,  // 95: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	91,  // 96: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	90,  // 97: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	2,   // 98: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	19,  // 99: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	22,  // 100: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	33,  // 101: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	36,  // 102: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	37,  // 103: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	27,  // 104: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	56,  // 105: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	61,  // 106: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	64,  // 107: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	53,  // 108: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	49,  // 109: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	43,  // 110: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	40,  // 111: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	68,  // 112: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	69,  // 113: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	73,  // 114: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	74,  // 115: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	11,  // 116: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	20,  // 117: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	24,  // 118: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	34,  // 119: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	24,  // 120: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	38,  // 121: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	28,  // 122: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	57,  // 123: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	62,  // 124: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	65,  // 125: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	54,  // 126: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	50,  // 127: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	44,  // 128: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	41,  // 129: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	71,  // 130: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	70,  // 131: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	77,  // 132: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	75,  // 133: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	116, // [116:134] is the sub-list for method output_type
+	98,  // [98:116] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -7688,7 +7863,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   88,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   5,
 		},

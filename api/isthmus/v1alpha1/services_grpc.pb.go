@@ -452,6 +452,7 @@ const (
 	Inventory_Probe_FullMethodName    = "/isthmus.v1alpha1.Inventory/Probe"
 	Inventory_Calls_FullMethodName    = "/isthmus.v1alpha1.Inventory/Calls"
 	Inventory_Graph_FullMethodName    = "/isthmus.v1alpha1.Inventory/Graph"
+	Inventory_Policies_FullMethodName = "/isthmus.v1alpha1.Inventory/Policies"
 )
 
 // InventoryClient is the client API for Inventory service.
@@ -478,6 +479,8 @@ type InventoryClient interface {
 	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
 	// caller and callee, in several messages.
 	Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error)
+	// Policies writes policies of one kind for the apps of this cluster, by app, in several messages.
+	Policies(ctx context.Context, in *PoliciesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PoliciesResponse], error)
 }
 
 type inventoryClient struct {
@@ -593,6 +596,25 @@ func (c *inventoryClient) Graph(ctx context.Context, in *GraphRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_GraphClient = grpc.ServerStreamingClient[GraphResponse]
 
+func (c *inventoryClient) Policies(ctx context.Context, in *PoliciesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PoliciesResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[5], Inventory_Policies_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PoliciesRequest, PoliciesResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_PoliciesClient = grpc.ServerStreamingClient[PoliciesResponse]
+
 // InventoryServer is the server API for Inventory service.
 // All implementations must embed UnimplementedInventoryServer
 // for forward compatibility.
@@ -617,6 +639,8 @@ type InventoryServer interface {
 	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
 	// caller and callee, in several messages.
 	Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error
+	// Policies writes policies of one kind for the apps of this cluster, by app, in several messages.
+	Policies(*PoliciesRequest, grpc.ServerStreamingServer[PoliciesResponse]) error
 	mustEmbedUnimplementedInventoryServer()
 }
 
@@ -644,6 +668,9 @@ func (UnimplementedInventoryServer) Calls(*CallsRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedInventoryServer) Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error {
 	return status.Error(codes.Unimplemented, "method Graph not implemented")
+}
+func (UnimplementedInventoryServer) Policies(*PoliciesRequest, grpc.ServerStreamingServer[PoliciesResponse]) error {
+	return status.Error(codes.Unimplemented, "method Policies not implemented")
 }
 func (UnimplementedInventoryServer) mustEmbedUnimplementedInventoryServer() {}
 func (UnimplementedInventoryServer) testEmbeddedByValue()                   {}
@@ -739,6 +766,17 @@ func _Inventory_Graph_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_GraphServer = grpc.ServerStreamingServer[GraphResponse]
 
+func _Inventory_Policies_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PoliciesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Policies(m, &grpc.GenericServerStream[PoliciesRequest, PoliciesResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_PoliciesServer = grpc.ServerStreamingServer[PoliciesResponse]
+
 // Inventory_ServiceDesc is the grpc.ServiceDesc for Inventory service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -775,6 +813,11 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Graph",
 			Handler:       _Inventory_Graph_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Policies",
+			Handler:       _Inventory_Policies_Handler,
 			ServerStreams: true,
 		},
 	},

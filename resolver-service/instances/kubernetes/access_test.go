@@ -58,6 +58,22 @@ func TestCallsOfRealPods(t *testing.T) {
 	}
 }
 
+func TestServiceAccountsOfRealPods(t *testing.T) {
+	c := theCluster(t)
+	config := c.config(t, "zones")
+	config.ServiceAccounts = true
+	c.put(t, slicesOf("shop").Path, "a", sliceOf("shop", "a", "orders-dapr", "IPv4", 50002, endpointOf("p", "10.0.0.1", "ready")))
+	c.put(t, podsOf("shop").Path, "p", map[string]any{
+		"metadata": map[string]any{"name": "p", "namespace": "shop", "labels": map[string]string{"dapr.io/sidecar-injected": "true"}},
+		"spec":     map[string]any{"serviceAccountName": "orders", "containers": []any{map[string]any{"name": "app", "image": "example.invalid/app"}}},
+	})
+	f := instancestest.Follow(t, newSource(t, config))
+	serverstest.Await(t, "the service account", func() bool {
+		all := f.Stands()
+		return len(all) == 1 && all[0].Account == "orders"
+	})
+}
+
 func TestOnlyTheNamespacesThatAreListedAreRead(t *testing.T) {
 	c := theCluster(t)
 	for n, ns := range []string{"shop", "finance"} {

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+)
+
+// policyKinds are those that a service writes.
+var policyKinds = []string{"network", "istio", "linkerd", "dapr"}
+
+func newPolicies(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policies [NAMESPACE/APP]",
+		Short: "Write policies for Kubernetes, Istio, Linkerd or Dapr that let in declared callers",
+		Long: `Write policies for the platform that let in the callers of this cluster's apps, or of one app: those
+that the guard lets in. What a policy can't say stands on the error output.
+
+network is a NetworkPolicy of Kubernetes, and istio and linkerd are policies of those meshes. They hold
+for the port where sidecars take calls, and leave other ports open. dapr is an access control list for
+the Configuration that the app's pods name; a change of it restarts their sidecars.`,
+		Example: `  isthmus policies | kubectl apply --dry-run=server -f -
+  isthmus policies --kind istio shop/orders
+  isthmus policies --kind dapr -n shop -o json`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	cmd.ValidArgsFunction = c.completeApp(slashed, false)
+	filter := appFilter(cmd)
+	kind := cmd.Flags().String("kind", "network", strings.Join(policyKinds, ", "))
+	format := cmd.Flags().StringP("output", "o", "yaml", "yaml or json")
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(policyKinds, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(policyKinds, *kind) {
+			return misused(fmt.Errorf("--kind %s: want one of %s", *kind, strings.Join(policyKinds, ", ")))
+		}
+		if *format != "yaml" && *format != "json" {
+			return misused(fmt.Errorf("-o %s: want yaml or json", *format))
+		}
+		namespace, id, err := filter(args)
+		if err != nil {
+			return err
+		}
+		all, err := c.policies(cmd, *kind, catalog.App{Namespace: namespace, ID: id})
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 {
+			return errors.New("no app of this cluster has such a name; isthmus apps lists them")
+		}
+		var objects [][]byte
+		for _, p := range all {
+			for _, note := range p.GetNotes() {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: %s\n", p.GetApp().GetNamespace(), p.GetApp().GetId(), catalog.Printable(note))
+			}
+			objects = append(objects, p.GetObjects()...)
+		}
+		if *format == "json" {
+			return writeList(cmd.OutOrStdout(), objects)
+		}
+		return writeDocuments(cmd.OutOrStdout(), objects)
+	}
+	return cmd
+}
+
+// policies asks for those of the apps that a filter wants.
+func (c *connection) policies(cmd *cobra.Command, kind string, app catalog.App) (all []*v1alpha1.AppPolicy, err error) {
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		stream, err := v1alpha1.NewInventoryClient(conn).Policies(ctx, &v1alpha1.PoliciesRequest{Kind: kind, App: &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}})
+		return receive(stream, err, func(m *v1alpha1.PoliciesResponse) error {
+			all = append(all, m.GetPolicies()...)
+			return nil
+		})
+	})
+	return all, err
+}
+
+// writeList writes objects as kubectl reads several in JSON.
+func writeList(to io.Writer, objects [][]byte) error {
+	list := struct {
+		APIVersion string            `json:"apiVersion"`
+		Kind       string            `json:"kind"`
+		Items      []json.RawMessage `json:"items"`
+	}{"v1", "List", []json.RawMessage{}}
+	for _, o := range objects {
+		list.Items = append(list.Items, o)
+	}
+	e := json.NewEncoder(to)
+	e.SetIndent("", "  ")
+	return e.Encode(list)
+}
+
+// writeDocuments writes objects as YAML, in the order of their fields.
+func writeDocuments(to io.Writer, objects [][]byte) error {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	for _, o := range objects {
+		var n yaml.Node
+		if err := yaml.Unmarshal(o, &n); err != nil {
+			return fmt.Errorf("the service sent an object that can't be read: %w", err)
+		}
+		asBlock(&n)
+		if err := e.Encode(&n); err != nil {
+			return err
+		}
+	}
+	_, err := to.Write(out.Bytes())
+	return err
+}
+
+// asBlock takes the style of JSON from a document.
+func asBlock(n *yaml.Node) {
+	n.Style = 0
+	for _, child := range n.Content {
+		asBlock(child)
+	}
+}
