@@ -34,6 +34,9 @@ func (c *Config) check(doc *strict.Document) {
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")
 	doc.Merge("policies", c.Policies.Check())
+	if k := c.Instances.Kubernetes; c.Policies.Kubernetes.NeedsAccounts() && (k == nil || !k.ServiceAccounts) {
+		doc.Refuse("policies.kubernetes.kinds", "istio and linkerd name callers by service accounts, which nothing reads", "write instances: {kubernetes: {serviceAccounts: true}}")
+	}
 	doc.Merge("tracing", c.Tracing.Check())
 }
 

@@ -1,6 +1,10 @@
 package resolverservice
 
 import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -10,8 +14,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
+	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
+	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Policies writes policies for the platform.
@@ -57,4 +64,56 @@ func trustDomain(source *identity.Source) string {
 		return id.TrustDomain
 	}
 	return "public"
+}
+
+// buildPolicies makes what keeps policies in Kubernetes, if the configuration asks for it.
+func (s *Service) buildPolicies() error {
+	k := s.cfg.Policies.Kubernetes
+	if k == nil {
+		return nil
+	}
+	api, err := apiserver.New(apiserver.Config{Kubeconfig: k.Kubeconfig, Context: k.Context})
+	if err != nil {
+		return strict.Below("policies.kubernetes", err)
+	}
+	identity := s.cfg.replica()
+	if host, err := os.Hostname(); identity == "" && err == nil {
+		identity = host
+	}
+	s.policies = keeper.New(keeper.Config{
+		Kinds: k.Kinds, Writer: policies.Writer{Settings: s.cfg.Policies}, Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace,
+		Identity: identity + "-" + rand.Text()[:8], Settled: s.sources.settled, Sound: s.sound,
+	}, api, s.topology, s.log)
+	return nil
+}
+
+// sound tells why the topology may lack an object or an instance; nil if it lacks none.
+func (s *Service) sound() error {
+	if _, ready := s.topology.Ready().Load(); !ready {
+		return errors.New("the config store has not been read")
+	}
+	if err := s.feed.Status().Err; err != nil {
+		return fmt.Errorf("config store: %w", err)
+	}
+	all, _ := s.sources.feed.Status().Load()
+	for i := range all {
+		if err := all[i].Err; err != nil {
+			return fmt.Errorf("instances from %s: %w", all[i].Source, err)
+		}
+		if !all[i].Ready {
+			return fmt.Errorf("instances from %s have not been read", all[i].Source)
+		}
+	}
+	return nil
+}
+
+func (s *Service) addPolicies(answer *v1alpha1.StatusResponse) {
+	if s.policies == nil {
+		return
+	}
+	now := s.policies.Status()
+	answer.Policies = &v1alpha1.PoliciesStatus{Leads: now.Leads, Holder: now.Holder, Objects: uint32(now.Objects), Pending: uint32(now.Pending), Writes: now.Writes, Left: now.Left}
+	if now.Err != nil {
+		answer.Policies.Error = now.Err.Error()
+	}
 }

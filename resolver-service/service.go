@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/throttle"
 	"github.com/isthmus-mesh/isthmus/tracing"
@@ -53,6 +54,7 @@ type Service struct {
 
 	resolver *resolver
 	ingress  *ingress
+	policies *keeper.Keeper // nil: none are kept
 	edges    builtEdges
 }
 
@@ -182,6 +184,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.sharedSettings, s.log); err != nil {
 		return err
 	}
+	if err := s.buildPolicies(); err != nil {
+		return err
+	}
 	return s.buildEdges()
 }
 
@@ -221,6 +226,9 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 		<-ctx.Done()
 		return nil
 	})
+	if s.policies != nil {
+		core.start("policies", s.policies.Run)
+	}
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil

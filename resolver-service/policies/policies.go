@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
@@ -45,6 +46,15 @@ type Settings struct {
 	Gateway GatewayPods `yaml:"gateway"`
 	// MeshDomain is the trust domain of Istio's identities.
 	MeshDomain string `yaml:"meshDomain"`
+	// Kubernetes keeps policies in a cluster; nil: nothing is written.
+	Kubernetes *Kubernetes `yaml:"kubernetes"`
+}
+
+// Kubernetes says where policies are kept, and of which kinds.
+type Kubernetes struct {
+	Kinds      []Kind `yaml:"kinds"`
+	Kubeconfig string `yaml:"kubeconfig" file:""` // as of [apiserver.Config]
+	Context    string `yaml:"context"`
 }
 
 // GatewayPods are the pods that calls from other clusters come from.
@@ -78,10 +88,41 @@ func (s *Settings) Check() error {
 	if len(s.Gateway.Labels) == 0 {
 		return &strict.Error{Path: "gateway.labels", What: "is empty, which would be every pod of the namespace", Fix: "write the labels of the gateway's pods"}
 	}
+	if err := s.Kubernetes.check(); err != nil {
+		return strict.Below("kubernetes", err)
+	}
 	if strings.ContainsAny(s.MeshDomain, "/* \t\n") {
 		return &strict.Error{Path: "meshDomain", What: fmt.Sprintf("%q is no trust domain", s.MeshDomain), Fix: "write Istio's, such as cluster.local"}
 	}
 	return nil
+}
+
+func (k *Kubernetes) check() error {
+	if k == nil {
+		return nil
+	}
+	if len(k.Kinds) == 0 {
+		return &strict.Error{Path: "kinds", What: "names none", Fix: "write some of network, istio and linkerd"}
+	}
+	for i, kind := range k.Kinds {
+		path := fmt.Sprintf("kinds[%d]", i)
+		if kind == Dapr {
+			return &strict.Error{Path: path, What: "dapr is not kept, since each change would restart the sidecars of the app", Fix: "print it by isthmus policies --kind dapr"}
+		}
+		if _, err := ParseKind(string(kind)); err != nil {
+			return strict.Below(path, err)
+		}
+		if slices.Contains(k.Kinds[:i], kind) {
+			return &strict.Error{Path: path, What: string(kind) + " is there twice", Fix: "leave one out"}
+		}
+	}
+	c := apiserver.Config{Kubeconfig: k.Kubeconfig, Context: k.Context}
+	return c.Check()
+}
+
+// NeedsAccounts tells whether a kind that is kept names callers by their service accounts.
+func (k *Kubernetes) NeedsAccounts() bool {
+	return k != nil && (slices.Contains(k.Kinds, Istio) || slices.Contains(k.Kinds, Linkerd))
 }
 
 // Writer writes the policies of one cluster.
@@ -111,8 +152,8 @@ type Metadata struct {
 
 // What marks an object that comes from here.
 const (
-	managedBy    = "app.kubernetes.io/managed-by"
-	manager      = "isthmus"
+	ManagedBy    = "app.kubernetes.io/managed-by"
+	Manager      = "isthmus"
 	appLabel     = "isthmus.dev/app"
 	derivedFrom  = "isthmus.dev/derived-from"
 	podLabel     = "dapr.io/app-id" // Dapr's injector puts it on pods
@@ -148,7 +189,7 @@ func (w *Writer) Write(kind Kind, f *topology.Fence) (objects []Object, notes []
 
 func object(version, kind string, f *topology.Fence, spec any) Object {
 	o := Object{APIVersion: version, Kind: kind, Spec: spec, Metadata: Metadata{
-		Name: "isthmus-" + f.App.ID, Namespace: f.App.Namespace, Labels: map[string]string{managedBy: manager, appLabel: f.App.ID},
+		Name: "isthmus-" + f.App.ID, Namespace: f.App.Namespace, Labels: map[string]string{ManagedBy: Manager, appLabel: f.App.ID},
 	}}
 	if len(f.Rules) > 0 {
 		var names []string

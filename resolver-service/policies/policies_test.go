@@ -115,7 +115,7 @@ func TestPoliciesAsText(t *testing.T) {
 			t.Errorf("%s (%v):\n%s\nwant\n%s", kind, err, got, want)
 		}
 		m := objects[0].Metadata
-		if m.Name != "isthmus-orders" || m.Namespace != "shop" || m.Labels[managedBy] != manager || m.Annotations[derivedFrom] != "AppEndpoints shop/checkout, AppExport shop/orders" {
+		if m.Name != "isthmus-orders" || m.Namespace != "shop" || m.Labels[ManagedBy] != Manager || m.Annotations[derivedFrom] != "AppEndpoints shop/checkout, AppExport shop/orders" {
 			t.Errorf("%s: metadata %+v", kind, m)
 		}
 	}
@@ -157,9 +157,14 @@ func TestNoPolicyGuesses(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	for want, s := range map[string]Settings{
-		"gateway.namespace: ": {Gateway: GatewayPods{Namespace: "A B"}},
-		"gateway.labels: ":    {Gateway: GatewayPods{Labels: map[string]string{}}},
-		"meshDomain: ":        {MeshDomain: "a/b"},
+		"gateway.namespace: ":                    {Gateway: GatewayPods{Namespace: "A B"}},
+		"gateway.labels: ":                       {Gateway: GatewayPods{Labels: map[string]string{}}},
+		"meshDomain: ":                           {MeshDomain: "a/b"},
+		"kubernetes.kinds: names none":           {Kubernetes: &Kubernetes{}},
+		"kubernetes.kinds[0]: dapr is not kept":  {Kubernetes: &Kubernetes{Kinds: []Kind{Dapr}}},
+		`kubernetes.kinds[0]: "mesh" is no kind`: {Kubernetes: &Kubernetes{Kinds: []Kind{"mesh"}}},
+		"kubernetes.kinds[1]: network is there":  {Kubernetes: &Kubernetes{Kinds: []Kind{Network, Network}}},
+		"kubernetes.context: ":                   {Kubernetes: &Kubernetes{Kinds: []Kind{Network}, Context: "a"}},
 	} {
 		s.Default("isthmus-system")
 		if err := s.Check(); err == nil || !strings.HasPrefix(err.Error(), want) {

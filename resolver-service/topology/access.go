@@ -13,6 +13,7 @@ type accesses struct {
 	followed   map[catalog.App]*catalog.Access
 	undeclared *catalog.AppSet // apps that run here without a selection, for all to share
 	dirty      dirtyAccess
+	notes      *fenceNotes // nil while nobody follows fences
 }
 
 // dirtyAccess is what a change has reached of the accesses that are followed.
@@ -34,6 +35,7 @@ func (d *dirtyAccess) reset() {
 
 // callerChanged notes that the selection of a caller holds an app now, or did.
 func (as *accesses) callerChanged(callee catalog.App, caller *node) {
+	as.notes.note(callee)
 	if as.followed[callee] == nil {
 		return
 	}
@@ -45,13 +47,17 @@ func (as *accesses) callerChanged(callee catalog.App, caller *node) {
 	callers[caller.app] = struct{}{}
 }
 
-func (as *accesses) exportChanged(app catalog.App) { as.dirty.remote[app] = struct{}{} }
+func (as *accesses) exportChanged(app catalog.App) {
+	as.dirty.remote[app] = struct{}{}
+	as.notes.note(app)
+}
 
 // clusterChanged notes that a Cluster object is another, and what it was.
 func (as *accesses) clusterChanged(old, next *catalog.Cluster) {
 	if (old == nil) != (next == nil) || old != nil && old.Trust.AppsDomain() != next.Trust.AppsDomain() {
 		as.dirty.clusters = true
 	}
+	as.notes.noteAll()
 }
 
 // admits tells whether the selection of a caller lets it call an app of this cluster here.
@@ -138,6 +144,10 @@ func orAny(pattern string) string {
 func (as *accesses) flush(all bool, presents map[*node]struct{}, u *Update) {
 	undeclared := as.undeclared
 	as.flushUndeclared(presents)
+	if as.undeclared != undeclared {
+		as.notes.noteAll()
+	}
+	as.flushFences(all, presents)
 	d := as.dirty
 	as.dirty.reset()
 	if all || d.clusters || as.undeclared != undeclared {

@@ -91,6 +91,7 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	all.addPeers(naturally(s.GetPeers()), now)
 	all.addDNS(s.GetDns(), now)
 	all.addXDS(s, now)
+	all.addPolicies(s.GetPolicies())
 	for _, m := range s.GetTrust() {
 		if c := CertificateOf(m, now); c.outOfTime() || c.Error != "" && news(peerOf(s, c.Cluster), c.Error) != "" {
 			all.add(c.Use, c.Cluster, c.advice())

@@ -25,6 +25,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		{"dns", dnsLine(s.GetDns())},
 		{"forward", forwardLine(s.GetDns(), now)},
 		{"xds", xdsLine(s.GetXdsCounts())},
+		{"policies", policiesLine(s.GetPolicies())},
 		{"revision", fmt.Sprint(s.GetRevision())},
 		{"apps", fmt.Sprintf("%d, %d exported", s.GetApps(), s.GetExports())},
 		{"instances", fmt.Sprintf("%d, %d draining, %d streams", s.GetInstances(), s.GetDraining(), s.GetStreams())},
