@@ -1,6 +1,7 @@
 package resolverservice
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (v *inventory) Policies(req *v1alpha1.PoliciesRequest, to grpc.ServerStream
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	writer := policies.Writer{Settings: v.policies, Domain: trustDomain(v.identity)}
+	writer := policyWriter(&v.policies, v.identity)
 	if writer.Sharing, err = v.topology.AccountsOf(to.Context()); err != nil {
 		return err
 	}
@@ -58,12 +59,15 @@ func (v *inventory) Policies(req *v1alpha1.PoliciesRequest, to grpc.ServerStream
 	return nil
 }
 
-// trustDomain is that of the cluster's own apps; Dapr's default without certificates.
-func trustDomain(source *identity.Source) string {
-	if id, ok := source.ID(); ok && !source.Insecure() {
-		return id.TrustDomain
+// policyWriter writes for apps whose trust domain is the service's own, unless the settings name
+// another.
+func policyWriter(settings *policies.Settings, source *identity.Source) policies.Writer {
+	w := policies.Writer{Settings: *settings, Domain: settings.AppDomain}
+	if id, ok := source.ID(); ok && w.Domain == "" && !source.Insecure() {
+		w.Domain = id.TrustDomain
 	}
-	return "public"
+	w.Domain = cmp.Or(w.Domain, "public") // as Dapr has it
+	return w
 }
 
 // buildPolicies makes what keeps policies in Kubernetes, if the configuration asks for it.
@@ -81,7 +85,7 @@ func (s *Service) buildPolicies() error {
 		identity = host
 	}
 	s.policies = keeper.New(keeper.Config{
-		Kinds: k.Kinds, Writer: policies.Writer{Settings: s.cfg.Policies}, Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace,
+		Kinds: k.Kinds, Writer: func() policies.Writer { return policyWriter(&s.cfg.Policies, s.identity) }, Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace,
 		Identity: identity + "-" + rand.Text()[:8], Settled: s.sources.settled, Sound: s.sound,
 	}, api, s.topology, s.log)
 	return nil
@@ -91,6 +95,9 @@ func (s *Service) buildPolicies() error {
 func (s *Service) sound() error {
 	if _, ready := s.topology.Ready().Load(); !ready {
 		return errors.New("the config store has not been read")
+	}
+	if _, ok := s.identity.ID(); !ok && !s.identity.Insecure() {
+		return errors.New("the service has no certificate yet, which names the trust domain")
 	}
 	if err := s.feed.Status().Err; err != nil {
 		return fmt.Errorf("config store: %w", err)

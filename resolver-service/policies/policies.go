@@ -15,6 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
@@ -44,6 +45,8 @@ func ParseKind(s string) (Kind, error) {
 // Settings are the block "policies" of the service's configuration.
 type Settings struct {
 	Gateway GatewayPods `yaml:"gateway"`
+	// AppDomain is the trust domain of this cluster's apps, for Dapr; that of the service where empty.
+	AppDomain string `yaml:"appDomain"`
 	// MeshDomain is the trust domain of Istio's identities.
 	MeshDomain string `yaml:"meshDomain"`
 	// Kubernetes keeps policies in a cluster; nil: nothing is written.
@@ -55,6 +58,9 @@ type Kubernetes struct {
 	Kinds      []Kind `yaml:"kinds"`
 	Kubeconfig string `yaml:"kubeconfig" file:""` // as of [apiserver.Config]
 	Context    string `yaml:"context"`
+	// DaprRestartsSidecars has to be set for the kind dapr: each change restarts the runtime of the
+	// sidecars that use the Configuration.
+	DaprRestartsSidecars bool `yaml:"daprRestartsSidecars"`
 }
 
 // GatewayPods are the pods that calls from other clusters come from.
@@ -91,6 +97,11 @@ func (s *Settings) Check() error {
 	if err := s.Kubernetes.check(); err != nil {
 		return strict.Below("kubernetes", err)
 	}
+	if s.AppDomain != "" {
+		if err := identity.CheckTrustDomain(s.AppDomain); err != nil {
+			return strict.Below("appDomain", err)
+		}
+	}
 	if strings.ContainsAny(s.MeshDomain, "/* \t\n") {
 		return &strict.Error{Path: "meshDomain", What: fmt.Sprintf("%q is no trust domain", s.MeshDomain), Fix: "write Istio's, such as cluster.local"}
 	}
@@ -106,8 +117,8 @@ func (k *Kubernetes) check() error {
 	}
 	for i, kind := range k.Kinds {
 		path := fmt.Sprintf("kinds[%d]", i)
-		if kind == Dapr {
-			return &strict.Error{Path: path, What: "dapr is not kept, since each change would restart the sidecars of the app", Fix: "print it by isthmus policies --kind dapr"}
+		if kind == Dapr && !k.DaprRestartsSidecars {
+			return &strict.Error{Path: path, What: "each change of a Dapr Configuration restarts the sidecars that use it", Fix: "print it by isthmus policies --kind dapr, or set daprRestartsSidecars: true"}
 		}
 		if _, err := ParseKind(string(kind)); err != nil {
 			return strict.Below(path, err)

@@ -1,6 +1,8 @@
 package stock
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -183,6 +187,7 @@ func TestKubernetesMode(t *testing.T) {
 		l.east.apply(t, export(id, "west"))
 		all = append(all, "app: "+id)
 	}
+	all = append(all, "app: tills")
 	l.west.plane.api.apply(t, selection("checkout", all...), selection("reporting", all...), selection("cart", all...))
 	l.east.known(t, "invoices", services())
 	orders := []*pod{l.west.kubernetesPod(t, "orders", "plain", true), l.west.kubernetesPod(t, "orders", "plain", true)}
@@ -225,6 +230,7 @@ func TestKubernetesMode(t *testing.T) {
 		}
 	})
 	t.Run("a Configuration changes", func(t *testing.T) { l.reconfigured(t, stocktake, cart, checkout) })
+	t.Run("Dapr's accessControl", func(t *testing.T) { l.accessControl(t, checkout, reporting) })
 	t.Run("through a gateway", func(t *testing.T) { l.behindAGateway(t, apart, checkout, reporting, cart) })
 }
 
@@ -312,6 +318,49 @@ func (l *lab) reconfigured(t *testing.T, stocktake, cart, checkout *pod) {
 	if checkout.starts(t) > others {
 		t.Error("a sidecar with another Configuration has started anew")
 	}
+}
+
+// accessControl has a callee with the list that isthmus policies writes for it. A change of the list
+// restarts the runtime of its sidecar, and calls fail meanwhile.
+func (l *lab) accessControl(t *testing.T, checkout, reporting *pod) {
+	list := func(callers ...string) string {
+		f := topology.Fence{Workload: topology.Workload{App: catalog.App{Namespace: namespace, ID: "tills"}}}
+		for _, id := range callers {
+			f.Callers = append(f.Callers, topology.Workload{App: catalog.App{Namespace: namespace, ID: id}})
+		}
+		writer := policies.Writer{Domain: sandbox.AppTrustDomain}
+		objects, notes := writer.Write(policies.Dapr, &f)
+		var spec map[string]json.RawMessage
+		text, err := json.Marshal(objects[0].Spec)
+		if err == nil {
+			err = json.Unmarshal(text, &spec)
+		}
+		if err != nil || len(notes) > 0 {
+			t.Fatal(err, notes)
+		}
+		return daprConfiguration("tills", "1", "  accessControl: "+string(spec["accessControl"])+"\n")
+	}
+	l.west.plane.api.apply(t, list("checkout", "tills"))
+	tills := l.west.kubernetesPod(t, "tills", "tills", true)
+	checkout.reaches(t, "tills", l.west)
+	reporting.fails(t, "tills", "access control policy has denied access")
+	load, before := checkout.steadily(t, "tills"), tills.starts(t)
+	load.answersFrom(t, l.west)
+	began := time.Now()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		l.west.plane.api.apply(t, list("checkout", "reporting", "tills"))
+		for end := time.Now().Add(meshtest.Attempt); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if tills.starts(t) > before {
+				return nil
+			}
+		}
+		return errors.New("the sidecar has not started anew")
+	})
+	reporting.reaches(t, "tills", l.west)
+	load.answersFrom(t, l.west)
+	calls, failed, longest := load.stop()
+	t.Logf("reporting gets in after %s; of %d calls of checkout %d failed; the longest time without an answer was %s",
+		time.Since(began).Round(time.Millisecond), calls, failed, longest.Round(time.Millisecond))
 }
 
 // starts is how often the sidecar's runtime has started.

@@ -176,8 +176,9 @@ func (b *book) want(app catalog.App, f *topology.Fence) {
 	before := b.byApp[app]
 	var now []key
 	if f != nil {
+		writer := b.k.cfg.Writer()
 		for _, kind := range b.k.cfg.Kinds {
-			objects, notes := b.k.cfg.Writer.Write(kind, f)
+			objects, notes := writer.Write(kind, f)
 			for _, note := range notes {
 				b.k.log.Warn("note "+string(kind)+app.String()+note, "a policy can't say all", "kind", string(kind), "app", app.String(), "note", note)
 			}

@@ -25,7 +25,7 @@ import (
 // Config says what a Keeper keeps, and where.
 type Config struct {
 	Kinds     []policies.Kind
-	Writer    policies.Writer
+	Writer    func() policies.Writer // it is called while Sound says nothing
 	Cluster   string
 	Namespace string // of the Lease
 	Identity  string // of this replica; no two share one
@@ -252,6 +252,8 @@ func resourcesOf(kind policies.Kind) []resource {
 			{"policy.linkerd.io/v1beta3", "Server", "servers"},
 			{"policy.linkerd.io/v1alpha1", "AuthorizationPolicy", "authorizationpolicies"},
 		}
+	case policies.Dapr:
+		return []resource{{"dapr.io/v1alpha1", "Configuration", "configurations"}}
 	case policies.Network:
 		return []resource{{"networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"}}
 	}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { serverstest.Main(m, shared.End) }
 func prepare() error {
 	const crds = "apply -f ../testdata/crds/"
 	for _, args := range []string{"create namespace shop", "create namespace finance", "create namespace isthmus-system",
-		crds + "istio-authorizationpolicy.yaml", crds + "linkerd-server.yaml", crds + "linkerd-meshtlsauthentication.yaml",
+		crds + "dapr-configuration.yaml", crds + "istio-authorizationpolicy.yaml", crds + "linkerd-server.yaml", crds + "linkerd-meshtlsauthentication.yaml",
 		crds + "linkerd-authorizationpolicy.yaml", "wait --for=condition=Established --all --timeout=60s crd",
 		"apply -f ../../../deploy/kubernetes/rbac.yaml", "create clusterrolebinding service --clusterrole=isthmus-policies --user=service",
 		"create rolebinding service -n isthmus-system --clusterrole=isthmus-policies-lease --user=service"} {
@@ -54,7 +54,7 @@ func newWorld(t *testing.T, kinds ...policies.Kind) *world {
 	t.Helper()
 	shared.Need(t, prepare)
 	for _, collection := range []string{
-		"networking.k8s.io/v1/namespaces/shop/networkpolicies", "security.istio.io/v1/namespaces/shop/authorizationpolicies",
+		"dapr.io/v1alpha1/namespaces/shop/configurations", "networking.k8s.io/v1/namespaces/shop/networkpolicies", "security.istio.io/v1/namespaces/shop/authorizationpolicies",
 		"policy.linkerd.io/v1beta3/namespaces/shop/servers", "policy.linkerd.io/v1alpha1/namespaces/shop/meshtlsauthentications",
 		"policy.linkerd.io/v1alpha1/namespaces/shop/authorizationpolicies", "coordination.k8s.io/v1/namespaces/isthmus-system/leases",
 	} {
@@ -95,7 +95,9 @@ func (w *world) keeper(user, replica string) (k *Keeper, stop func()) {
 		}
 		return nil
 	}}
-	c.Writer.Default("isthmus-system")
+	writer := policies.Writer{Domain: "west.example"}
+	writer.Default("isthmus-system")
+	c.Writer = func() policies.Writer { return writer }
 	k = New(c, api, w.top, slog.New(slog.DiscardHandler))
 	return k, w.start(k.Run)
 }
@@ -166,6 +168,7 @@ func within(t *testing.T, what string, true func() bool) {
 func TestPoliciesComeChangeAndGo(t *testing.T) {
 	for kind, plurals := range map[policies.Kind][]string{
 		policies.Network: {"networkpolicies"},
+		policies.Dapr:    {"configurations.dapr.io"},
 		policies.Istio:   {"authorizationpolicies.security.istio.io"},
 		policies.Linkerd: {"meshtlsauthentications.policy.linkerd.io", "servers.policy.linkerd.io", "authorizationpolicies.policy.linkerd.io"},
 	} {
@@ -218,6 +221,7 @@ func TestPoliciesComeChangeAndGo(t *testing.T) {
 
 var edits = map[policies.Kind]string{
 	policies.Network: `{"spec":{"podSelector":{"matchLabels":{"dapr.io/app-id":"edited"}}}}`,
+	policies.Dapr:    `{"spec":{"accessControl":{"policies":[{"appId":"edited"}]}}}`,
 	policies.Istio:   `{"spec":{"selector":{"matchLabels":{"dapr.io/app-id":"edited"}}}}`,
 	policies.Linkerd: `{"spec":{"identityRefs":[{"kind":"ServiceAccount","name":"edited","namespace":"shop"}]}}`,
 }
@@ -327,6 +331,26 @@ func TestAMissingRoleIsNamed(t *testing.T) {
 	})
 }
 
+// requests is what the API server counts of those for policies.
+func requests(t *testing.T) string {
+	t.Helper()
+	page, err := shared.Run("", "get", "--raw", "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="networkpolicies"`) {
+			all = append(all, line)
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("the API server counts no requests")
+	}
+	slices.Sort(all)
+	return strings.Join(all, "")
+}
+
 // TestOneChangeWritesWhatItReaches has 1,000 apps, each with 20 callees.
 func TestOneChangeWritesWhatItReaches(t *testing.T) {
 	const apps, callees = 1000, 20
@@ -354,6 +378,11 @@ func TestOneChangeWritesWhatItReaches(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	t.Logf("%d policies after %s", apps, time.Since(began).Round(time.Millisecond))
+	rest := requests(t)
+	time.Sleep(2 * time.Second)
+	if now := requests(t); now != rest {
+		t.Errorf("requests at rest: the API server counts\n%s\nafter\n%s", now, rest)
+	}
 	before := k.Status().Writes
 	w.tell(false, selects(name(0), name(500)))
 	within(t, "one changed selection", func() bool {
