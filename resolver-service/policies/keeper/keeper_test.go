@@ -321,6 +321,31 @@ func TestOneReplicaWritesAndAnotherGoesOn(t *testing.T) {
 	within(t, "the second goes on", func() bool { return second.Status().Leads && has(t, "networkpolicies", "isthmus-web") != "" })
 }
 
+// TestAReplicaThatWasKilledIsWaitedFor has a Lease that nobody renews or releases any more.
+func TestAReplicaThatWasKilledIsWaitedFor(t *testing.T) {
+	w := newWorld(t, policies.Network)
+	w.tell(true)
+	w.runs("orders")
+	killed := fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"isthmus-policies-west","namespace":"isthmus-system"},`+
+		`"spec":{"holderIdentity":"killed","leaseDurationSeconds":15,"renewTime":%q}}`, time.Now().UTC().Format(microTime))
+	if out, err := shared.Run(killed, "create", "-f", "-"); err != nil {
+		t.Fatal(err, out)
+	}
+	began := time.Now()
+	k, _ := w.keeper("service", "two")
+	within(t, "the holder is known", func() bool { return k.Status().Holder == "killed" })
+	for !k.Status().Leads {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("%+v", k.Status())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if took := time.Since(began); took < leaseTime {
+		t.Errorf("the lease was taken after %s; it holds for %s", took, leaseTime)
+	}
+	within(t, "its policies are kept", func() bool { return has(t, "networkpolicies", "isthmus-orders") != "" })
+}
+
 func TestAMissingRoleIsNamed(t *testing.T) {
 	w := newWorld(t, policies.Network)
 	w.tell(true)
