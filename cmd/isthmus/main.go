@@ -77,8 +77,7 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
-	root.Version = versionLine()
-	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().BoolP("version", "v", false, "version of isthmus")
 	c := &connection{}
 	root.AddCommand(newServe(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
 		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newCalls(c), newGraph(c), newSuggest(c), newGuard(c), newPolicies(c), newTrust(c), newContext(), newStore(), newDemo(), newMan(), newVersion())
@@ -87,6 +86,10 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 
 // unknownCommand is what runs when no command was named.
 func unknownCommand(cmd *cobra.Command, args []string) error {
+	if asked, _ := cmd.Flags().GetBool("version"); asked {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+		return err
+	}
 	if len(args) == 0 {
 		cmd.SetOut(cmd.ErrOrStderr())
 		return errors.Join(cmd.Help(), misused(errors.New("no command given")))
