@@ -41,7 +41,7 @@ func (s *Source) CheckSentry(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	anchors, _, err := o.anchors()
+	anchors, _, err := o.anchors(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o, err)
 	}

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -34,9 +35,10 @@ type Sentry struct {
 	Address string `yaml:"address" json:"address"` // host:port
 
 	// TrustAnchors are roots in PEM. If it is empty, TrustAnchorsFile counts, which is read again
-	// when it changes, or else DAPR_TRUST_ANCHORS in the environment.
-	TrustAnchors     string `yaml:"trustAnchors,omitempty" json:"trustAnchors,omitempty"`
-	TrustAnchorsFile string `yaml:"trustAnchorsFile,omitempty" json:"trustAnchorsFile,omitempty" file:""`
+	// when it changes, or Anchors, or else DAPR_TRUST_ANCHORS in the environment.
+	TrustAnchors     string  `yaml:"trustAnchors,omitempty" json:"trustAnchors,omitempty"`
+	TrustAnchorsFile string  `yaml:"trustAnchorsFile,omitempty" json:"trustAnchorsFile,omitempty" file:""`
+	Anchors          Anchors `yaml:"-" json:"-"`
 
 	// TrustDomain and Namespace are the control plane's, not the app's.
 	TrustDomain string `yaml:"trustDomain,omitempty" json:"trustDomain,omitempty"`
@@ -51,6 +53,16 @@ type Sentry struct {
 	// mounts in Kubernetes.
 	Token     Secret `yaml:"token,omitempty" json:"token,omitempty"`
 	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty" file:""`
+}
+
+// Anchors are roots that somebody else keeps.
+type Anchors interface {
+	// Read returns them in PEM as they are now. It is called every few seconds.
+	Read(ctx context.Context) ([]byte, error)
+	// Run follows them until ctx ends; [Source.Run] runs it.
+	Run(ctx context.Context)
+	// String names the place in errors.
+	String() string
 }
 
 // Secret is a text that is never printed.
@@ -127,7 +139,10 @@ func (s *Sentry) check() error {
 	if s.TrustAnchors != "" && s.TrustAnchorsFile != "" {
 		return &strict.Error{Path: "sentry", What: "trustAnchors and trustAnchorsFile exclude each other", Fix: "keep one"}
 	}
-	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" {
+	if s.TrustAnchors+s.TrustAnchorsFile != "" && s.Anchors != nil {
+		return &strict.Error{Path: "sentry", What: "has trust anchors, which are also to be followed in " + s.Anchors.String(), Fix: "keep one"}
+	}
+	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" && s.Anchors == nil {
 		return &strict.Error{
 			Path: "sentry.trustAnchors", What: "is missing",
 			Fix: "write the text of Sentry's ca.crt, or its path as trustAnchorsFile, or set DAPR_TRUST_ANCHORS in the environment",
@@ -159,7 +174,7 @@ func (c Config) withDefaults(getenv func(string) string) Config {
 		return c
 	}
 	s := *c.Sentry
-	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" {
+	if s.TrustAnchors == "" && s.TrustAnchorsFile == "" && s.Anchors == nil {
 		s.TrustAnchors = getenv("DAPR_TRUST_ANCHORS")
 	}
 	s.TrustDomain = cmp.Or(s.TrustDomain, getenv("DAPR_CONTROLPLANE_TRUST_DOMAIN"), "localhost")

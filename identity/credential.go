@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -99,6 +100,11 @@ func (c *credential) Run(ctx context.Context) error {
 		c.warnInsecure()
 		<-ctx.Done()
 		return nil
+	}
+	if o, ok := c.origin.(*sentryOrigin); ok && o.cfg.Anchors != nil {
+		var following sync.WaitGroup
+		following.Go(func() { o.cfg.Anchors.Run(ctx) })
+		defer following.Wait()
 	}
 	complaints := throttle.New(c.log, time.Minute)
 	var warned *material

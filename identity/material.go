@@ -21,6 +21,8 @@ type material struct {
 	cert  *tls.Certificate // with its Leaf
 	roots roots
 
+	vouching roots // those of roots that the certificate chains to
+
 	from       [32]byte      // fingerprint of the origin's input
 	obtained   time.Time     // with a monotonic reading
 	renewAfter time.Duration // monotonic time from obtained to renewal
@@ -46,7 +48,7 @@ func newMaterial(cert *tls.Certificate, roots roots) (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	return &material{id: id, cert: cert, roots: roots, obtained: time.Now()}, nil
+	return &material{id: id, cert: cert, roots: roots, vouching: roots.vouchingFor(cert.Certificate), obtained: time.Now()}, nil
 }
 
 // check checks that the material is valid and names the app, unless app is zero.

@@ -57,7 +57,9 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	maps.DeleteFunc(p.presented, func(cluster string, _ presentedCert) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
 	if !same {
-		s.recheck(true) // Cluster objects concern peers only
+		// Cluster objects concern peers only, but for what [Source.ownRoots] leaves out.
+		m, ok := s.current.Load()
+		s.recheck(!ok || len(m.roots) == 1)
 	}
 }
 
@@ -181,15 +183,4 @@ func (s *Source) verifyPeerClient(cs tls.ConnectionState, at time.Time) (princip
 		return principal{}, err
 	}
 	return principal{id: id, peer: t.cluster}, nil
-}
-
-// ownRoots returns the current roots, even if the own certificate has expired. An open connection
-// no longer needs that.
-func (s *Source) ownRoots() (roots, error) {
-	m, ok := s.current.Load()
-	if !ok {
-		_, err := s.usable()
-		return nil, err
-	}
-	return m.roots, nil
 }

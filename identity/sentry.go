@@ -51,14 +51,14 @@ func (o *sentryOrigin) String() string { return "sentry " + o.cfg.Address }
 // load requests a certificate at half the validity of the old one, give or take a tenth, and soon
 // after a change of the trust anchors. New anchors apply at once.
 func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, error) {
-	anchors, from, err := o.anchors()
+	anchors, from, err := o.anchors(ctx)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	if old != nil && old.from != from && old.valid(now) == nil {
 		next := *old
-		next.roots, next.from = anchors, from
+		next.roots, next.vouching, next.from = anchors, anchors.vouchingFor(old.cert.Certificate), from
 		next.renewIn(now.Sub(old.obtained))
 		return &next, nil
 	}
@@ -76,8 +76,15 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 }
 
 // anchors returns the roots that Sentry and peers must chain to, and their fingerprint.
-func (o *sentryOrigin) anchors() (roots, [32]byte, error) {
+func (o *sentryOrigin) anchors(ctx context.Context) (roots, [32]byte, error) {
 	text, name := []byte(o.cfg.TrustAnchors), "trustAnchors"
+	if a := o.cfg.Anchors; a != nil {
+		var err error
+		if text, err = a.Read(ctx); err != nil {
+			return nil, [32]byte{}, fmt.Errorf("trust anchors: %w", err)
+		}
+		name = "trust anchors: " + a.String()
+	}
 	if o.cfg.TrustAnchorsFile != "" {
 		var err error
 		if text, err = ReadFile(o.cfg.TrustAnchorsFile); err != nil {

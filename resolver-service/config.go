@@ -3,8 +3,10 @@
 package resolverservice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
+	"github.com/isthmus-mesh/isthmus/resolver-service/trustbundle"
 	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
 	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
@@ -97,9 +100,29 @@ func (l Listen) empty() bool {
 type Identity struct {
 	identity.Config `yaml:",inline"`
 
-	Namespace       string   `yaml:"namespace"`       // of Isthmus' own apps
-	TrustDomains    []string `yaml:"trustDomains"`    // whose apps are this cluster's, beside the service's own
-	InsecureExposed bool     `yaml:"insecureExposed"` // insecure may listen on other addresses than loopback
+	TrustAnchorsFrom *trustbundle.Config `yaml:"trustAnchorsFrom"` // where Sentry keeps its roots in Kubernetes
+	Namespace        string              `yaml:"namespace"`        // of Isthmus' own apps
+	TrustDomains     []string            `yaml:"trustDomains"`     // whose apps are this cluster's, beside the service's own
+	InsecureExposed  bool                `yaml:"insecureExposed"`  // insecure may listen on other addresses than loopback
+}
+
+// config is the Config with the trust anchors that are to be followed.
+func (i Identity) config(log *slog.Logger) (identity.Config, error) {
+	c := i.Config
+	if i.TrustAnchorsFrom == nil {
+		return c, nil
+	}
+	if c.Sentry == nil {
+		return c, &strict.Error{Path: "trustAnchorsFrom", What: "names Sentry's roots, and the identity is not from Sentry", Fix: "leave it out, or write identity: {sentry: {address: …}}"}
+	}
+	sentry := *c.Sentry
+	anchors, err := trustbundle.New(*i.TrustAnchorsFrom, cmp.Or(sentry.Namespace, "default"), log)
+	if err != nil {
+		return c, strict.Below("trustAnchorsFrom", err)
+	}
+	sentry.Anchors = anchors
+	c.Sentry = &sentry
+	return c, nil
 }
 
 // Resolver bounds who connects to listen.resolver. Zero values are the defaults.

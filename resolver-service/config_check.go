@@ -3,6 +3,7 @@ package resolverservice
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -81,7 +82,13 @@ func (c *Config) checkIdentity(doc *strict.Document) {
 	if err := catalog.CheckNamespace(c.Identity.Namespace); err != nil {
 		doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
 	}
-	doc.Merge("identity", c.Identity.Check())
+	if !doc.Wrong("identity.trustAnchorsFrom") {
+		own, err := c.Identity.config(slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = own.Check()
+		}
+		doc.Merge("identity", err)
+	}
 	for i, d := range c.Identity.TrustDomains {
 		if err := identity.CheckTrustDomain(d); err != nil && d != "" {
 			doc.Refuse(fmt.Sprintf("identity.trustDomains[%d]", i), err.Error(), "write a trust domain such as shop.example")

@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/throttle"
 	"github.com/isthmus-mesh/isthmus/tracing"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
@@ -152,7 +153,11 @@ func (s *Service) build(ctx context.Context) (err error) {
 		return err
 	}
 	self := identity.ServiceApp(s.cfg.Identity.Namespace, s.cfg.Cluster)
-	if s.identity, err = identity.New(s.cfg.Identity.Config, self, s.log); err != nil {
+	who, err := s.cfg.Identity.config(s.log)
+	if err != nil {
+		return strict.Below("identity", err)
+	}
+	if s.identity, err = identity.New(who, self, s.log); err != nil {
 		return err
 	}
 	if err := s.cfg.announceNewStore(s.log); err != nil {

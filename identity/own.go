@@ -1,0 +1,54 @@
+package identity
+
+import (
+	"crypto/x509"
+	"slices"
+
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+)
+
+// ownRoots returns the current roots that vouch for this cluster, even if the own certificate has
+// expired. An open connection no longer needs that.
+//
+// Sidecars that call another cluster have its root beside their own, and a service that follows
+// their bundle has both, too. A root that a Cluster object names vouches for the resolver service
+// of that cluster alone, unless the own certificate chains to a root of the same object: then the
+// two clusters share an authority.
+func (s *Source) ownRoots() (roots, error) {
+	m, ok := s.current.Load()
+	if !ok {
+		_, err := s.usable()
+		return nil, err
+	}
+	if len(m.roots) == 1 || len(m.vouching) == 0 {
+		return m.roots, nil
+	}
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(m.roots), func(root *x509.Certificate) bool {
+		for _, t := range s.peers.trusts {
+			if t.roots.has(root) && !slices.ContainsFunc(m.vouching, t.roots.has) {
+				return true
+			}
+		}
+		return false
+	}), nil
+}
+
+func (r roots) has(c *x509.Certificate) bool { return slices.ContainsFunc(r, c.Equal) }
+
+// vouchingFor returns the roots that a certificate chains to.
+func (r roots) vouchingFor(chain [][]byte) (all roots) {
+	certs := make([]*x509.Certificate, 0, len(chain))
+	for _, der := range chain {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			certs = append(certs, c)
+		}
+	}
+	for _, root := range r {
+		if _, _, err := x509svid.Verify(certs, roots{root}); err == nil {
+			all = append(all, root)
+		}
+	}
+	return all
+}

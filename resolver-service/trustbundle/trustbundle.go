@@ -1,0 +1,168 @@
+// Package trustbundle follows the ConfigMap in which Dapr's Sentry keeps its roots in Kubernetes.
+package trustbundle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/strict"
+)
+
+// Config names the ConfigMap, which is in Sentry's namespace and has the roots in its key ca.crt.
+type Config struct {
+	ConfigMap  string `yaml:"configMap"`          // "dapr-trust-bundle", unless Dapr says otherwise
+	Kubeconfig string `yaml:"kubeconfig" file:""` // empty: the pod's service account
+	Context    string `yaml:"context"`            // of the kubeconfig; empty: its current one
+}
+
+// bundleKey is the key of the ConfigMap with the roots.
+const bundleKey = "ca.crt"
+
+// maxBundle bounds the roots, in bytes of PEM: a ConfigMap has at most 1 MiB.
+const maxBundle = 1 << 20
+
+// Bundle follows that ConfigMap while [Bundle.Run] runs.
+type Bundle struct {
+	namespace, name string
+	server          *apiserver.Server
+	log             *slog.Logger
+
+	mu   sync.Mutex
+	text []byte
+	err  error // why there is no text, or none that is known to be current
+	runs bool
+}
+
+// New reads the kubeconfig, or the pod's service account, and asks the API server nothing.
+func New(c Config, namespace string, log *slog.Logger) (*Bundle, error) {
+	if c.ConfigMap == "" {
+		return nil, &strict.Error{Path: "configMap", What: "is missing", Fix: "write dapr-trust-bundle, which is Dapr's name for it"}
+	}
+	server, err := apiserver.New(apiserver.Config{Kubeconfig: c.Kubeconfig, Context: c.Context})
+	if err != nil {
+		return nil, err
+	}
+	return &Bundle{namespace: namespace, name: c.ConfigMap, server: server, log: log}, nil
+}
+
+// String names the ConfigMap.
+func (b *Bundle) String() string { return "ConfigMap " + b.namespace + "/" + b.name }
+
+func (b *Bundle) collection() apiserver.Collection {
+	return apiserver.Collection{
+		Path:  "/api/v1/namespaces/" + url.PathEscape(b.namespace) + "/configmaps",
+		Query: url.Values{"fieldSelector": {"metadata.name=" + b.name}},
+	}
+}
+
+// Retries of a watch that broke.
+const (
+	firstRewatch = time.Second
+	lastRewatch  = 15 * time.Second
+)
+
+// Run follows the ConfigMap until ctx ends. What was read last stays meanwhile.
+func (b *Bundle) Run(ctx context.Context) {
+	defer b.server.Close()
+	b.mu.Lock()
+	b.runs = true
+	b.mu.Unlock()
+	for failures := 0; ctx.Err() == nil; failures++ {
+		at, err := b.list(ctx)
+		if err == nil {
+			failures = 0
+			err = b.server.Follow(ctx, b.collection(), at, apiserver.Follower{Take: b.take})
+			if ctx.Err() == nil && !apiserver.Expired(err) {
+				b.log.Warn("trust anchors are not followed now; reading them again", "err", b.advise(err))
+			}
+		}
+		live.Sleep(ctx, live.Jitter(live.Backoff(firstRewatch, lastRewatch, failures)))
+	}
+}
+
+// list reads the ConfigMap once.
+func (b *Bundle) list(ctx context.Context) (at string, err error) {
+	items, at, err := b.server.List(ctx, b.collection())
+	switch {
+	case err != nil:
+		err = b.advise(err)
+	case len(items) == 0:
+		err = fmt.Errorf("%s is not there; name the one that Sentry keeps its roots in, and its namespace", b)
+	default:
+		_, err = b.take(items[0], false)
+		return at, err
+	}
+	b.set(nil, err)
+	return at, err
+}
+
+// take takes the ConfigMap as it is now. What has no roots leaves those of before.
+func (b *Bundle) take(object json.RawMessage, deleted bool) (version string, err error) {
+	var m struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+		Data map[string]string `json:"data"`
+	}
+	if err := json.Unmarshal(object, &m); err != nil {
+		return "", err
+	}
+	text := m.Data[bundleKey]
+	switch {
+	case deleted:
+		b.set(nil, fmt.Errorf("%s was deleted", b))
+	case text == "":
+		b.set(nil, fmt.Errorf("%s has no key %s; Sentry writes its roots there", b, bundleKey))
+	case len(text) > maxBundle:
+		b.set(nil, fmt.Errorf("%s, key %s: %d bytes; at most %d are read", b, bundleKey, len(text), maxBundle))
+	default:
+		b.set([]byte(text), nil)
+	}
+	return m.Metadata.ResourceVersion, nil
+}
+
+func (b *Bundle) set(text []byte, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err = err; err == nil {
+		b.text = text
+	} else if b.text != nil && b.runs {
+		b.log.Warn("trust anchors can't be read; those of before stay", "err", err)
+	}
+}
+
+// Read returns the roots in PEM as they were heard last. Before Run has heard them, and without it,
+// it asks.
+func (b *Bundle) Read(ctx context.Context) ([]byte, error) {
+	b.mu.Lock()
+	text, ask := b.text, !b.runs || b.text == nil && b.err == nil
+	b.mu.Unlock()
+	if ask {
+		if _, err := b.list(ctx); err != nil && text == nil {
+			return nil, err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.text == nil {
+		return nil, b.err
+	}
+	return b.text, nil
+}
+
+// advise adds what to do to a refusal of the API server.
+func (b *Bundle) advise(err error) error {
+	err = fmt.Errorf("%s: %w", b, err)
+	if code := apiserver.Code(err); code == http.StatusForbidden {
+		return fmt.Errorf("%w; give the account the verbs list and watch on it, as the Role isthmus-trust-bundle in deploy/kubernetes/service.yaml does", err)
+	}
+	return err
+}
