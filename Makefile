@@ -18,7 +18,7 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo daprd-stock operator consul etcd kubernetes coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
 
 .PHONY: first-build example
@@ -40,10 +40,11 @@ operator: ## bin/operator: what sidecars in Kubernetes have their Configuration 
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes coredns servers grpc-js
+.PHONY: consul etcd kubernetes helm coredns servers grpc-js
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
+helm: $(BIN)/helm ## bin/helm, from source: it makes the plain manifests from the charts
 coredns: $(BIN)/coredns ## bin/coredns, from source
 servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
@@ -68,14 +69,18 @@ $(BIN)/kube-apiserver: $(KUBERNETES)
 $(BIN)/kubectl: $(KUBERNETES)
 	@.ci/build kubectl deps/kubernetes $@ k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes
 
+$(BIN)/helm: deps/helm/go.mod deps/helm/go.sum
+	@.ci/build helm deps/helm $@ helm.sh/helm/v4/cmd/helm helm.sh/helm/v4
+
 $(BIN)/coredns: deps/coredns/go.mod deps/coredns/go.sum
 	@.ci/build coredns deps/coredns $@ github.com/coredns/coredns github.com/coredns/coredns
 
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
-generate:
+generate: $(BIN)/helm
 	go tool -modfile=tools/go.mod buf lint
 	go tool -modfile=tools/go.mod buf generate
+	.ci/manifests
 
 # Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
@@ -117,7 +122,7 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	go vet ./... && $(TOOL) staticcheck ./configstore/dapr # the default build, without that tag
 	go test -run 'Components' ./configstore/dapr
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
-	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy/kubernetes/crds.yaml
+	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy
 
 .PHONY: sheet
 sheet: ## size and shape of our code and docs beside projects that read well; DEPTH=2 names folders by two parts

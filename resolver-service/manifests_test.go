@@ -60,8 +60,18 @@ func TestTheServiceInKubernetesShowsNobodyItsViews(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	outside := strings.ReplaceAll(config.Data["isthmus.yaml"], "{kubernetes: {}}", "{kubernetes: {kubeconfig: "+kubeconfig+"}}")
-	cfg, err := Parse("isthmus.yaml", []byte(outside))
+	var settings map[string]any
+	if err := yaml.Unmarshal([]byte(config.Data["isthmus.yaml"]), &settings); err != nil {
+		t.Fatal(err)
+	}
+	outside := map[string]any{"kubernetes": map[string]any{"kubeconfig": kubeconfig}}
+	settings["store"], settings["instances"] = outside, outside
+	settings["identity"].(map[string]any)["trustAnchorsFrom"].(map[string]any)["kubeconfig"] = kubeconfig
+	whole, err := yaml.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := Parse("isthmus.yaml", whole)
 	if err != nil {
 		t.Fatal(err)
 	}

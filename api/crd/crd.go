@@ -1,7 +1,7 @@
 // Package crd makes the CustomResourceDefinitions of the objects, so that a Kubernetes API
 // server refuses what Isthmus would refuse. They come from the one definition: fields
 // and descriptions from api/isthmus/v1alpha1/objects.proto, bounds from the packages api
-// and catalog. "make generate" writes them to deploy/kubernetes/crds.yaml.
+// and catalog. "make generate" writes them into the chart isthmus-crds.
 package crd
 
 import (
@@ -91,7 +91,11 @@ func (g *generator) definition(d catalog.Definition, m *protogen.Message) defini
 	root.Properties["status"] = status()
 	return definition{
 		APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition",
-		Metadata: metadata{Name: d.Plural + "." + group, Labels: map[string]string{"app.kubernetes.io/part-of": "isthmus"}},
+		Metadata: metadata{
+			Name: d.Plural + "." + group, Labels: map[string]string{"app.kubernetes.io/part-of": "isthmus"},
+			// With a definition all objects of the kind go.
+			Annotations: map[string]string{"helm.sh/resource-policy": "keep"},
+		},
 		Spec: spec{
 			Group: group, Scope: scope,
 			Names: names{

@@ -1,3 +1,4 @@
+// What the API server and kubectl, which tell Helm their version, are built from.
 module github.com/isthmus-mesh/isthmus/deps/kubernetes
 
 go 1.26.4

@@ -32,8 +32,8 @@ func TestKubernetesPage(t *testing.T) {
 	if len(documents) != 2 {
 		t.Fatalf("%d documents in dns.yaml", len(documents))
 	}
-	strictly(t, documents[0], &service)
-	strictly(t, documents[1], &config)
+	strictly(t, documents[0]+"\n", &config)
+	strictly(t, documents[1], &service)
 	if service.Spec.ClusterIP != kubernetesAddress || len(service.Spec.Ports) != 2 {
 		t.Errorf("the service: %+v", service.Spec)
 	}

@@ -9,14 +9,13 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -163,25 +162,10 @@ func read(t *testing.T, path string) string {
 
 // daprDefinitions are the custom resources of Dapr's chart, from the module that the
 // binaries are built from.
-func daprDefinitions(t *testing.T) []string {
+func daprDefinitions(t *testing.T) (all []string) {
 	t.Helper()
-	cmd := exec.CommandContext(meshtest.Within(t, meshtest.Patience), "go", "mod", "download", "-json", "github.com/dapr/dapr")
-	cmd.Dir = "../../components/daprd"
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("find Dapr's chart: %v", err)
-	}
-	var module struct{ Dir string }
-	if err := json.Unmarshal(out, &module); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(module.Dir, "charts/dapr/crds/*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d definitions in Dapr's chart in %s, %v", len(files), module.Dir, err)
-	}
-	all := make([]string, len(files))
-	for i, file := range files {
-		all[i] = read(t, file)
+	for _, file := range serverstest.DaprDefinitions(t, "../..") {
+		all = append(all, read(t, file))
 	}
 	return all
 }

@@ -30,7 +30,6 @@ func (c *cluster) inKubernetes(o *sandbox.ClusterOptions) {
 	settings := c.plane.settings
 	sentry := settings["identity"].(map[string]any)["sentry"].(map[string]any)
 	sentry["address"] = netip.AddrPortFrom(c.address(1), sentryPort).String()
-	sentry["trustAnchorsFile"] = "/var/run/secrets/dapr.io/tls/ca.crt"
 	// The operator's certificate is of the control plane's trust domain, and Sentry in Kubernetes
 	// signs for the service in that of Dapr's default.
 	settings["identity"].(map[string]any)["trustDomains"] = []any{sentry["trustDomain"]}
