@@ -145,6 +145,19 @@ func describe(c *x509.Certificate) string {
 	return fmt.Sprintf("%.128s, SHA-256 %.16s…", cmp.Or(printable(c.Subject.String()), "no name"), Fingerprint(c))
 }
 
+// Fingerprints are the SHA-256 of each certificate in PEM; none if it can't be read.
+func Fingerprints(text []byte) (all [][]byte) {
+	certs, err := parseCertificates(text)
+	if err != nil {
+		return nil
+	}
+	for _, c := range certs {
+		sum := sha256.Sum256(c.Raw)
+		all = append(all, sum[:])
+	}
+	return all
+}
+
 // Fingerprint is the SHA-256 of a certificate, in hexadecimal.
 func Fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)

@@ -95,7 +95,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 	ch.access = c.access
 	hello := &pb.Hello{
 		App: wire.App(c.app), Revision: c.mirror.revision(), Known: ch.base.known(), Provisional: c.mirror != nil && c.mirror.provisional,
-		Version: c.version, Runtime: c.runtime, PlainText: c.plainText,
+		Version: c.version, Runtime: c.runtime, PlainText: c.plainText, TrustAnchors: c.anchors,
 		Guards: true, Access: c.access.known(),
 	}
 	if ch.registers {

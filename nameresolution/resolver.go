@@ -42,6 +42,9 @@ type Options struct {
 	// PlainText says that calls between this sidecar and others are not encrypted. Gateways pass
 	// on mTLS only.
 	PlainText bool
+	// TrustAnchors are the roots in PEM that its calls to others, and theirs to it, must chain to.
+	// Operators see their fingerprints.
+	TrustAnchors []byte
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span

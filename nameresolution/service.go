@@ -45,7 +45,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		// that starts again takes its former place over.
 		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone, Calls: string(cfg.calls)},
 		log:      r.log, contact: r.contact,
-		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText,
+		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText, anchors: identity.Fingerprints(r.opts.TrustAnchors),
 		publish: func(m *mirror) {
 			r.serve(m.view)
 			if now, ok := r.access.Load(); m.access != nil && (!ok || now != m.access) {

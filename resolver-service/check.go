@@ -44,7 +44,7 @@ func (s *Service) facts(ctx context.Context, status *v1alpha1.StatusResponse) (*
 	}
 	all := func(catalog.App) bool { return true }
 	for _, one := range s.resolver.stream.Sidecars(all) {
-		f.Sidecars = append(f.Sidecars, sidecarToWire(&one))
+		f.Sidecars = append(f.Sidecars, check.Sidecar{SidecarState: sidecarToWire(&one), LeadsTo: one.LeadsTo})
 	}
 	if _, ready := s.topology.Ready().Load(); !ready {
 		return f, nil // the checks of the store say why

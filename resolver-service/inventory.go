@@ -103,7 +103,7 @@ func (v *inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStream
 func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	m := &v1alpha1.SidecarState{
 		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),
-		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest, PlainText: s.PlainText,
+		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest, PlainText: s.PlainText, TrustAnchors: s.Anchors,
 	}
 	if s.Address.IsValid() {
 		m.Address = s.Address.String()

@@ -90,6 +90,7 @@ var Table = []Check{
 	{Name: "peer-link"}, // of the gateways' results and of the peer's status: see peers
 	{Name: "peer-one-way", look: oneWay},
 	{Name: "mtls", look: mtls},
+	{Name: "sidecar-roots", look: sidecarRoots},
 	{Name: "export-instances", look: exportInstances},
 	{Name: "selection-exports", look: selectionExports},
 	{Name: "analysis", look: analyzed},
@@ -104,7 +105,7 @@ type Facts struct {
 	Status   *v1alpha1.StatusResponse
 	Findings []*v1alpha1.Finding
 	Exported []*v1alpha1.AppState // apps with an AppExport
-	Sidecars []*v1alpha1.SidecarState
+	Sidecars []Sidecar
 	// MayWrite is the error of a store that can't be written. It writes nothing.
 	MayWrite func(context.Context) error
 	// Sentry connects to Sentry; nil where the identity is from elsewhere.
@@ -113,6 +114,12 @@ type Facts struct {
 
 	sentryOnce sync.Once
 	sentryErr  error
+}
+
+// Sidecar is one that is connected.
+type Sidecar struct {
+	*v1alpha1.SidecarState
+	LeadsTo func(cluster string) bool // its app's view does
 }
 
 // Run makes all checks that a service makes, side by side, and emits their results as they come.

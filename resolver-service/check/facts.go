@@ -130,7 +130,7 @@ func versions(f *Facts) (all []Result) {
 
 func appName(a *v1alpha1.App) string { return a.GetNamespace() + "/" + a.GetId() }
 
-func sidecarName(s *v1alpha1.SidecarState) string {
+func sidecarName(s Sidecar) string {
 	return strings.TrimSpace(appName(s.GetApp()) + " " + s.GetAddress())
 }
 
@@ -249,6 +249,37 @@ func mtls(f *Facts) (all []Result) {
 	for _, app := range slices.Sorted(maps.Keys(plain)) {
 		all = append(all, Result{Level: Warn, Kind: ofSidecar, Name: app, Found: fmt.Sprintf("sidecars without mTLS: %d; no gateway leads to them or from them", plain[app]),
 			Fix: "start daprd with --enable-mtls, or set spec.mtls.enabled in its Configuration"})
+	}
+	return all
+}
+
+// sidecarRoots finds sidecars that meet another cluster, and trust none of its roots. Isthmus passes
+// their calls on untouched, so links are up all the same.
+func sidecarRoots(f *Facts) (all []Result) {
+	roots := map[string][]string{} // by cluster
+	for _, t := range f.Status.GetTrust() {
+		if t.GetUse() == identity.PeerRoot && t.GetFingerprint() != "" {
+			roots[t.GetCluster()] = append(roots[t.GetCluster()], t.GetFingerprint())
+		}
+	}
+	exported := map[string][]string{}
+	for _, a := range f.Exported {
+		exported[appName(a.GetApp())] = a.GetExportedTo()
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(roots)) {
+		lacks := map[string]int{} // by app
+		for _, s := range f.Sidecars {
+			has := func(root string) bool { return slices.Contains(roots[cluster], root) }
+			if name := appName(s.GetApp()); len(s.GetTrustAnchors()) > 0 && !slices.ContainsFunc(s.GetTrustAnchors(), has) &&
+				(slices.Contains(exported[name], cluster) || slices.Contains(exported[name], "*") || s.LeadsTo(cluster)) {
+				lacks[name]++
+			}
+		}
+		for _, app := range slices.Sorted(maps.Keys(lacks)) {
+			all = append(all, Result{Level: Fail, Kind: ofSidecar, Name: app,
+				Found: fmt.Sprintf("sidecars that trust no root of cluster %s: %d; calls between them and that cluster fail", cluster, lacks[app]),
+				Fix:   fmt.Sprintf("add the roots that Cluster %s names to the trust anchors of Dapr's sidecars here, and restart these", cluster)})
+		}
 	}
 	return all
 }

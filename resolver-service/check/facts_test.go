@@ -75,10 +75,10 @@ func TestFactsHaveNames(t *testing.T) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connecting", Error: wrongName, Gateways: nil}}
 		}, "peer-name fail peer east\npeer-link fail peer east"},
 		{"a sidecar of another release", func(f *Facts) {
-			f.Status.Version, f.Sidecars = "v1.4.0", []*v1alpha1.SidecarState{{App: &v1alpha1.App{Namespace: "shop", Id: "cart"}, Version: "1.3.0", Address: "10.0.0.1:1"}}
+			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{App: &v1alpha1.App{Namespace: "shop", Id: "cart"}, Version: "1.3.0", Address: "10.0.0.1:1"}}}
 		}, "versions warn sidecar shop/cart 10.0.0.1:1"},
 		{"builds that are no release", func(f *Facts) {
-			f.Status.Version, f.Sidecars = "v1.4.0", []*v1alpha1.SidecarState{{App: &v1alpha1.App{}, Version: "79cf35a"}, {App: &v1alpha1.App{}, Version: "v1.4.9"}, {App: &v1alpha1.App{}}}
+			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{Version: "79cf35a"}}, {SidecarState: &v1alpha1.SidecarState{Version: "v1.4.9"}}, {SidecarState: &v1alpha1.SidecarState{}}}
 		}, ""},
 		{"an analysis", func(f *Facts) {
 			f.Findings = []*v1alpha1.Finding{

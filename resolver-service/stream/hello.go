@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 
@@ -33,6 +35,7 @@ type hello struct {
 
 	version, runtime string // for operators
 	plainText        bool
+	anchors          []string // fingerprints of its roots
 }
 
 // parseHello checks a first message. Its errors are those of gRPC.
@@ -50,7 +53,7 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	}
 	h := &hello{
 		app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime), plainText: m.PlainText,
-		guards: m.Guards, access: m.Access,
+		guards: m.Guards, access: m.Access, anchors: fingerprints(m.TrustAnchors),
 	}
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
@@ -65,6 +68,19 @@ const maxVersion = 64
 
 // shown is a text of a client as operators may see it.
 func shown(s string) string { return catalog.Printable(s[:min(len(s), maxVersion)]) }
+
+// maxAnchors bounds the roots of a sidecar.
+const maxAnchors = 64
+
+// fingerprints are those of a client's roots, in hexadecimal.
+func fingerprints(all [][]byte) (texts []string) {
+	for _, sum := range all[:min(len(all), maxAnchors)] {
+		if len(sum) == sha256.Size {
+			texts = append(texts, hex.EncodeToString(sum))
+		}
+	}
+	return texts
+}
 
 func parseInstance(app catalog.App, m *pb.Instance, rules *destination.Rules) (*catalog.Instance, error) {
 	address, err := netip.ParseAddrPort(m.Address)

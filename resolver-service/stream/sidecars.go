@@ -23,11 +23,17 @@ type Sidecar struct {
 	Runtime   string    // of the program that it is part of
 	Identity  string    // its SPIFFE ID; empty if the service is insecure
 	PlainText bool      // calls between it and other sidecars are not encrypted
+	Anchors   []string  // fingerprints of the roots that those must chain to
 
 	Revision  uint64 // of the view that was sent last
 	Delivered bool   // nothing that was sent waits for the client to read it
 	Newest    uint64 // the revision of its app's view
+
+	view *catalog.View
 }
+
+// LeadsTo tells whether its app's view leads to a cluster.
+func (s *Sidecar) LeadsTo(cluster string) bool { return targetClusters(s.view)[cluster] }
 
 // SidecarState says whether a sidecar gets calls.
 type SidecarState string
@@ -66,14 +72,14 @@ func (e *evidence) all() []*caller {
 // sidecar describes the client of a stream that has started.
 func (w *watch) sidecar(c *caller) Sidecar {
 	s := Sidecar{
-		App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime, PlainText: w.hello.plainText,
+		App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime, PlainText: w.hello.plainText, Anchors: w.hello.anchors,
 		Revision: w.floor(), Delivered: w.inFlight.idle(),
 	}
 	if id, ok := identity.FromContext(w.stream.Context()); ok {
 		s.Identity = id.String()
 	}
 	if view, ok := c.view(); ok {
-		s.Newest = view.Revision
+		s.Newest, s.view = view.Revision, view
 	}
 	i := w.hello.instance
 	if i == nil {

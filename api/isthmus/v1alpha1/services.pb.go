@@ -279,7 +279,9 @@ type Hello struct {
 	// The caller wants to know who may call its app.
 	Guards bool `protobuf:"varint,9,opt,name=guards,proto3" json:"guards,omitempty"`
 	// Access.digest of what the caller knows of that from before; empty if it knows nothing.
-	Access        []byte `protobuf:"bytes,10,opt,name=access,proto3" json:"access,omitempty"`
+	Access []byte `protobuf:"bytes,10,opt,name=access,proto3" json:"access,omitempty"`
+	// The roots that its calls to other sidecars, and theirs to it, must chain to: the SHA-256 of each.
+	TrustAnchors  [][]byte `protobuf:"bytes,11,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +382,13 @@ func (x *Hello) GetGuards() bool {
 func (x *Hello) GetAccess() []byte {
 	if x != nil {
 		return x.Access
+	}
+	return nil
+}
+
+func (x *Hello) GetTrustAnchors() [][]byte {
+	if x != nil {
+		return x.TrustAnchors
 	}
 	return nil
 }
@@ -4524,6 +4533,7 @@ type SidecarState struct {
 	Delivered      bool                   `protobuf:"varint,12,opt,name=delivered,proto3" json:"delivered,omitempty"`                                 // the client has read what was sent
 	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
 	PlainText      bool                   `protobuf:"varint,14,opt,name=plain_text,json=plainText,proto3" json:"plain_text,omitempty"`                // calls between it and other sidecars are not encrypted
+	TrustAnchors   []string               `protobuf:"bytes,15,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`        // SHA-256 of each of its roots, in hexadecimal; none if it does not say
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4654,6 +4664,13 @@ func (x *SidecarState) GetPlainText() bool {
 		return x.PlainText
 	}
 	return false
+}
+
+func (x *SidecarState) GetTrustAnchors() []string {
+	if x != nil {
+		return x.TrustAnchors
+	}
+	return nil
 }
 
 type EventsRequest struct {
@@ -7112,7 +7129,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
 	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreached\x124\n" +
 	"\x05calls\x18\x04 \x01(\v2\x1c.isthmus.v1alpha1.CallReportH\x00R\x05callsB\t\n" +
-	"\arequest\"\xd8\x02\n" +
+	"\arequest\"\xfd\x02\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
@@ -7125,7 +7142,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"plain_text\x18\b \x01(\bR\tplainText\x12\x16\n" +
 	"\x06guards\x18\t \x01(\bR\x06guards\x12\x16\n" +
 	"\x06access\x18\n" +
-	" \x01(\fR\x06access\"z\n" +
+	" \x01(\fR\x06access\x12#\n" +
+	"\rtrust_anchors\x18\v \x03(\fR\ftrustAnchors\"z\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -7451,7 +7469,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"N\n" +
 	"\x10SidecarsResponse\x12:\n" +
-	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\"\xa5\x03\n" +
+	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\"\xca\x03\n" +
 	"\fSidecarState\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
@@ -7468,7 +7486,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\tdelivered\x18\f \x01(\bR\tdelivered\x12'\n" +
 	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\x12\x1d\n" +
 	"\n" +
-	"plain_text\x18\x0e \x01(\bR\tplainText\"K\n" +
+	"plain_text\x18\x0e \x01(\bR\tplainText\x12#\n" +
+	"\rtrust_anchors\x18\x0f \x03(\tR\ftrustAnchors\"K\n" +
 	"\rEventsRequest\x12\"\n" +
 	"\rsince_unix_ms\x18\x01 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\"A\n" +

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 
 	nr "github.com/dapr/components-contrib/nameresolution"
 	"github.com/dapr/dapr/pkg/diagnostics/utils"
+	"github.com/dapr/dapr/pkg/security/consts"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
@@ -41,6 +43,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		Version:         version(),
 		Runtime:         runtimeVersion(),
 		PlainText:       r.component.plainText,
+		TrustAnchors:    []byte(os.Getenv(consts.TrustAnchorsEnvVar)), // which is where daprd has them from
 		SpanFromContext: utils.SpanFromContext,
 		Health: func(ctx context.Context, turn func(error)) {
 			awaitReady(ctx, md.Instance)

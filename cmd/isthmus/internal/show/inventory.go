@@ -130,6 +130,8 @@ type Sidecar struct {
 	NewestRevision uint64 `json:"newestRevision" yaml:"newestRevision"`
 	Delivered      bool   `json:"delivered" yaml:"delivered"` // it has read what was sent
 
+	TrustAnchors []string `json:"trustAnchors" yaml:"trustAnchors"` // SHA-256 of each root that calls must chain to
+
 	since int64
 }
 
@@ -138,7 +140,7 @@ func SidecarOf(m *v1alpha1.SidecarState) Sidecar {
 	return Sidecar{
 		App: appName(m.GetApp()), Instance: m.GetInstance(), Address: m.GetAddress(), Source: m.GetSource(), State: m.GetState(), Zone: m.GetZone(),
 		Since: time.UnixMilli(m.GetSinceUnixMs()).UTC().Format(time.RFC3339), Version: m.GetVersion(), Runtime: m.GetRuntime(), Identity: m.GetIdentity(), PlainText: m.GetPlainText(),
-		Revision: m.GetRevision(), NewestRevision: m.GetNewestRevision(), Delivered: m.GetDelivered(), since: m.GetSinceUnixMs(),
+		Revision: m.GetRevision(), NewestRevision: m.GetNewestRevision(), Delivered: m.GetDelivered(), TrustAnchors: m.GetTrustAnchors(), since: m.GetSinceUnixMs(),
 	}
 }
 
