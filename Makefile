@@ -4,6 +4,11 @@ DAPRD_MODULE := components/daprd
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
 DAPRD_TAGS ?= stablecomponents
 
+# What is built runs on any Linux, and is the same from the same commit wherever it is built. What
+# vets and checks shares the packages that this compiles.
+build build-full daprd daprd-stock sentry operator lint: export CGO_ENABLED = 0
+build build-full daprd daprd-stock sentry operator lint: export GOFLAGS = -trimpath
+
 .PHONY: help build build-full
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -123,6 +128,12 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	go test -run 'Components' ./configstore/dapr
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy
+
+.PHONY: images release
+images: ## OCI images in dist/images, for PLATFORMS (linux/amd64,linux/arm64); TO=registry.example/isthmus pushes them
+	@.ci/release images
+release: helm ## all of a release in dist/release: VERSION=v1.2.3, and TO as above
+	@.ci/release release
 
 .PHONY: sheet
 sheet: ## size and shape of our code and docs beside projects that read well; DEPTH=2 names folders by two parts

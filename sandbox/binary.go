@@ -38,9 +38,14 @@ var known = map[string]pkg{
 	"openssl":      {"openssl", "openssl", systemDirectories},
 	"java":         {"default-jdk-headless", "openjdk", javaDirectories},
 	"javac":        {"default-jdk-headless", "openjdk", javaDirectories},
+	"containerd":   {"containerd", "", systemDirectories},
+	"ctr":          {"containerd", "", systemDirectories},
+	"runc":         {"runc", "", systemDirectories},
 	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
 	"knotd":        {"knot", "knot", systemDirectories},
 	"nsd":          {"nsd", "nsd", systemDirectories},
+
+	"containerd-shim-runc-v2": {"containerd", "", systemDirectories},
 }
 
 var (

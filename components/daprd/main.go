@@ -7,6 +7,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // for images, which have no files with time zones
 
 	"github.com/dapr/dapr/cmd/daprd/app"
 	"github.com/dapr/dapr/pkg/components/middleware/http"

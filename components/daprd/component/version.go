@@ -7,8 +7,14 @@ import (
 	"github.com/dapr/dapr/pkg/buildinfo"
 )
 
-// version is that of the component: a release, or the commit that it was built from.
+// release is set by the linker: a release, or the commit that this is built from.
+var release string
+
+// version is that of the component. It is a commit where nothing else is known.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

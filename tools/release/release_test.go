@@ -1,0 +1,210 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// program builds a small program, as isthmus and daprd are built.
+func program(t *testing.T, system, architecture string, env ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for file, text := range map[string]string{"go.mod": "module small\n\ngo 1.26\n", "main.go": "package main\n\nimport _ \"net\"\n\nfunc main() {}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", "small", ".")
+	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return filepath.Join(dir, "small")
+}
+
+// place is a repository with what a release takes from it.
+func place(t *testing.T, changes string) string {
+	t.Helper()
+	root := t.TempDir()
+	for file, text := range map[string]string{
+		"CHANGELOG.md": changes, "LICENSE": "free\n", "README.md": "# Isthmus\n", "deploy/systemd/isthmus.service": "[Unit]\n",
+		"deploy/chart/isthmus/Chart.yaml": "name: isthmus\nversion: 0.0.0\nappVersion: 0.0.0\n", "deploy/chart/isthmus/values.yaml": "cluster: \"\"\n",
+	} {
+		path := filepath.Join(root, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+const changes = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3-rc.1] - 2026-11-24\n\n### Added\n\n- Charts.\n\n## [1.2.2] - 2026-10-01\n\n- Older.\n"
+
+func TestAReleaseIsMadeAgainFromItsCommit(t *testing.T) {
+	root := place(t, changes)
+	binaries := []string{
+		"isthmus=linux/amd64:" + program(t, "linux", "amd64"), "isthmus=linux/arm64:" + program(t, "linux", "arm64"),
+		"isthmus=darwin/arm64:" + program(t, "darwin", "arm64"), "daprd-isthmus=linux/amd64:" + program(t, "linux", "amd64"),
+	}
+	made := func() string {
+		out := t.TempDir()
+		if err := run(append([]string{"-root", root, "-out", out, "-version", "v1.2.3-rc.1", "-commit", "abc", "-time", "1760000000", "-whole"}, binaries...)); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	first, second := made(), made()
+	if out, err := exec.CommandContext(t.Context(), "diff", "-r", first, second).CombinedOutput(); err != nil {
+		t.Errorf("two releases of one commit differ: %s", out)
+	}
+	text := func(file string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(first, "release", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if got := text("NOTES.md"); got != "### Added\n\n- Charts.\n" {
+		t.Errorf("the notes are %q", got)
+	}
+	if chart := unpacked(t, text("isthmus-1.2.3-rc.1.tgz"))["isthmus/Chart.yaml"]; !strings.Contains(chart, "\nversion: 1.2.3-rc.1\nappVersion: 1.2.3-rc.1\n") {
+		t.Errorf("the chart is %q", chart)
+	}
+	if files := unpacked(t, text("isthmus-1.2.3-rc.1-darwin-arm64.tar.gz")); len(files["isthmus"]) < 1000 || files["LICENSE"] == "" {
+		t.Errorf("the archive has %d files", len(files))
+	}
+	var bom struct {
+		Components []struct{ Name string }
+	}
+	if err := json.Unmarshal([]byte(text("daprd-isthmus-1.2.3-rc.1-linux-amd64.cdx.json")), &bom); err != nil || len(bom.Components) == 0 || bom.Components[0].Name != "stdlib" {
+		t.Errorf("the bill of materials: %+v, %v", bom, err)
+	}
+	for line := range strings.Lines(text(sums)) {
+		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text(file)))); got != sum {
+			t.Errorf("%s has the sum %s, not %s", file, got, sum)
+		}
+	}
+	var index struct {
+		Manifests []struct{ Annotations map[string]string }
+	}
+	layout, err := os.ReadFile(filepath.Join(first, "images/isthmus/index.json"))
+	if err != nil || json.Unmarshal(layout, &index) != nil || len(index.Manifests) != 1 || index.Manifests[0].Annotations["io.containerd.image.name"] != "ghcr.io/isthmus-mesh/isthmus:1.2.3-rc.1" {
+		t.Errorf("the layout is %s, %v", layout, err)
+	}
+}
+
+func unpacked(t *testing.T, text string) map[string]string {
+	t.Helper()
+	z, err := gzip.NewReader(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = string(content)
+	}
+}
+
+func TestImagesArePushedForEachPlatform(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	to := strings.TrimPrefix(server.URL, "http://") + "/mesh"
+	args := []string{"-out", t.TempDir(), "-version", "v1.2.3", "-to", to,
+		"isthmus=linux/amd64:" + program(t, "linux", "amd64"), "isthmus=linux/arm64:" + program(t, "linux", "arm64")}
+	for range 2 { // what is there is not sent again
+		if err := run(args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ref, err := name.ParseReference(to + "/isthmus:1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 2 {
+		t.Fatalf("%+v, %v", manifest, err)
+	}
+	image, err := index.Image(manifest.Manifests[1].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil || config.Architecture != "arm64" || config.Config.User != "65532:65532" || config.Config.Entrypoint[0] != "/isthmus" {
+		t.Errorf("%+v, %v", config, err)
+	}
+}
+
+func TestWhatCantBeReleasedIsNamed(t *testing.T) {
+	amd, arm := program(t, "linux", "amd64"), program(t, "linux", "arm64")
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"is no semantic version":     {"-whole", "-version", "1.2", "isthmus=linux/amd64:" + amd},
+		"has no section":             {"-whole", "-root", place(t, "# Changelog\n"), "-version", "v1.2.3", "isthmus=linux/amd64:" + amd},
+		"is no binary; write image=": {"-version", "v1.2.3", "isthmus:linux/amd64"},
+		"want -version and binaries": {"-version", "v1.2.3"},
+		"is for EM_AARCH64":          {"-version", "v1.2.3", "isthmus=linux/amd64:" + arm},
+		"no binary of Linux":         {"-version", "v1.2.3", "isthmus=linux/amd64:" + script},
+		"write a registry such as":   {"-version", "v1.2.3", "-to", "UPPER CASE", "isthmus=linux/amd64:" + amd},
+		"are you logged in there":    {"-version", "v1.2.3", "-to", "127.0.0.1:1/mesh", "isthmus=linux/amd64:" + amd},
+	} {
+		if err := run(append([]string{"-out", t.TempDir()}, args...)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestABinaryThatNeedsLibrariesIsRefused(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("needs a C compiler")
+	}
+	file := program(t, "linux", "amd64", "CGO_ENABLED=1")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(text, []byte("ld-linux")) {
+		t.Skip("the machine's Go links without libraries")
+	}
+	if err := run([]string{"-out", t.TempDir(), "-version", "v1.2.3", "isthmus=linux/amd64:" + file}); err == nil || !strings.Contains(err.Error(), "build it with CGO_ENABLED=0") {
+		t.Errorf("%v", err)
+	}
+}
