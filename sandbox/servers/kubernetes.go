@@ -34,13 +34,16 @@ type KubernetesOptions struct {
 	Users []KubernetesUser
 	Args  []string // more flags
 
+	// Controllers says that some run: so pods get the token of their account, and must have one.
+	Controllers bool
+
 	// Place is the network that it is in; nil: the one that this process is in. Host is the
 	// address there at which it serves; 127.0.0.1 by default.
 	Place sandbox.Place
 	Host  string
 }
 
-// Kubernetes is an API server by itself: no controllers, no nodes. It has RBAC on and
+// Kubernetes is an API server by itself, without controllers or nodes. It has RBAC on and
 // serves TLS with a certificate of its own making.
 type Kubernetes struct {
 	process *sandbox.Process
@@ -70,7 +73,10 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 	if err := k.prepare(o.Users); err != nil {
 		return nil, fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	key := filepath.Join(dir, "service-accounts.key")
+	key, more := filepath.Join(dir, "service-accounts.key"), o.Args
+	if !o.Controllers {
+		more = append([]string{"--disable-admission-plugins=ServiceAccount"}, more...)
+	}
 	k.process, err = sandbox.Start(sandbox.Command{
 		Name: "kube-apiserver", Path: binary, LogDir: dir, Place: o.Place,
 		Args: append([]string{
@@ -79,9 +85,8 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 			"--service-cluster-ip-range=" + kubernetesServices, "--authorization-mode=RBAC",
 			"--token-auth-file=" + filepath.Join(dir, "tokens.csv"),
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key,
-			"--service-account-signing-key-file=" + key, "--disable-admission-plugins=ServiceAccount",
-			"--shutdown-delay-duration=0s",
-		}, o.Args...),
+			"--service-account-signing-key-file=" + key, "--shutdown-delay-duration=0s",
+		}, more...),
 	})
 	if err != nil {
 		return nil, err
