@@ -50,6 +50,7 @@ type Kubernetes struct {
 	dir     string
 	addr    string
 	place   sandbox.Place
+	clients *clientAuthority
 }
 
 // kubernetesServices is the range of addresses for services, of which there are none.
@@ -83,7 +84,7 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 			"--etcd-servers=" + o.Etcd, "--cert-dir=" + dir,
 			"--bind-address=" + o.Host, "--advertise-address=" + o.Host, fmt.Sprintf("--secure-port=%d", port),
 			"--service-cluster-ip-range=" + kubernetesServices, "--authorization-mode=RBAC",
-			"--token-auth-file=" + filepath.Join(dir, "tokens.csv"),
+			"--token-auth-file=" + filepath.Join(dir, "tokens.csv"), "--client-ca-file=" + filepath.Join(dir, "clients.crt"),
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key,
 			"--service-account-signing-key-file=" + key, "--shutdown-delay-duration=0s",
 		}, more...),
@@ -98,7 +99,7 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 	return k, nil
 }
 
-// prepare writes the key of service accounts and the users' tokens.
+// prepare writes the key of service accounts, the root of client certificates and the users' tokens.
 func (k *Kubernetes) prepare(users []KubernetesUser) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -110,6 +111,12 @@ func (k *Kubernetes) prepare(users []KubernetesUser) error {
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 	if err := os.WriteFile(filepath.Join(k.dir, "service-accounts.key"), text, 0o600); err != nil {
+		return err
+	}
+	if k.clients, err = newClientAuthority(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(k.dir, "clients.crt"), k.clients.certificate, 0o600); err != nil {
 		return err
 	}
 	var tokens strings.Builder
@@ -199,6 +206,10 @@ func (k *Kubernetes) Start(ctx context.Context) error {
 // which may be that of a link to it, as somebody with a token. ca is the file to check
 // the server's certificate by.
 func Kubeconfig(path, addr, ca, token string) error {
+	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{token: %q}", token))
+}
+
+func writeKubeconfig(path, addr, ca, user string) error {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
@@ -206,12 +217,12 @@ clusters:
   cluster: {server: "https://%s", certificate-authority: %q}
 users:
 - name: sandbox
-  user: {token: %q}
+  user: %s
 contexts:
 - name: sandbox
   context: {cluster: sandbox, user: sandbox}
 current-context: sandbox
-`, addr, ca, token)
+`, addr, ca, user)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}

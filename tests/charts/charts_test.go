@@ -234,6 +234,9 @@ func settings(t *testing.T, text string) {
 			}
 		}
 	}
+	if all["listen"].(map[string]any)["kubernetes"] != nil {
+		all["kubernetes"] = map[string]any{"kubeconfig": shared.AdminConfig()}
+	}
 	whole, err := yaml.Marshal(all)
 	if err != nil {
 		t.Fatal(err)

@@ -40,17 +40,11 @@ func Open(kubeconfig, contextName string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if contextName == "" {
-		contextName = raw.CurrentContext
-	}
 	where := strings.Join(rules.GetLoadingPrecedence(), " or ")
-	if contextName == "" {
-		return nil, fmt.Errorf("kubeconfig: no context is the current one in %s; name one by --context, or another file by --kubeconfig", where)
+	if contextName, err = choose(raw, contextName, where); err != nil {
+		return nil, err
 	}
 	named := raw.Contexts[contextName]
-	if named == nil {
-		return nil, fmt.Errorf("kubeconfig: %w: %q is not in %s; %s", ErrNoContext, contextName, where, others(contextName, raw))
-	}
 	if raw.Clusters[named.Cluster] == nil || raw.AuthInfos[named.AuthInfo] == nil {
 		return nil, fmt.Errorf("kubeconfig: context %s of %s names cluster %q and user %q, and not both are there", contextName, where, named.Cluster, named.AuthInfo)
 	}
@@ -63,6 +57,29 @@ func Open(kubeconfig, contextName string) (*Cluster, error) {
 		return nil, fmt.Errorf("context %s of %s: %w", contextName, where, err)
 	}
 	return &Cluster{Server: server, Context: contextName, config: config}, nil
+}
+
+// choose is the context of a name, or the current one.
+func choose(raw *api.Config, name, where string) (string, error) {
+	if name == "" {
+		name = raw.CurrentContext
+	}
+	switch {
+	case name == "":
+		return "", fmt.Errorf("kubeconfig: no context is the current one in %s; name one by --context, or another file by --kubeconfig", where)
+	case raw.Contexts[name] == nil:
+		return "", fmt.Errorf("kubeconfig: %w: %q is not in %s; %s", ErrNoContext, name, where, others(name, raw))
+	}
+	return name, nil
+}
+
+// Choose is the name of the context that [Open] takes.
+func Choose(kubeconfig, contextName string) (string, error) {
+	rules, raw, err := load(kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	return choose(raw, contextName, strings.Join(rules.GetLoadingPrecedence(), " or "))
 }
 
 func load(kubeconfig string) (*clientcmd.ClientConfigLoadingRules, *api.Config, error) {
