@@ -72,6 +72,7 @@ var access = map[string]map[string][]kind{
 const (
 	mayRead  = "read"
 	mayWrite = "write"
+	mayLink  = "link"
 )
 
 // verbs are the methods of operators, and what each takes at listen.kubernetes. Nothing is written

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -50,7 +51,8 @@ type Kubernetes struct {
 	dir     string
 	addr    string
 	place   sandbox.Place
-	clients *clientAuthority
+
+	Clients *sandbox.Authority // signs the client certificates that the server takes
 }
 
 // kubernetesServices is the range of addresses for services, of which there are none.
@@ -113,10 +115,10 @@ func (k *Kubernetes) prepare(users []KubernetesUser) error {
 	if err := os.WriteFile(filepath.Join(k.dir, "service-accounts.key"), text, 0o600); err != nil {
 		return err
 	}
-	if k.clients, err = newClientAuthority(); err != nil {
+	if k.Clients, err = sandbox.NewAuthority(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(k.dir, "clients.crt"), k.clients.certificate, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(k.dir, "clients.crt"), k.Clients.Anchors(), 0o600); err != nil {
 		return err
 	}
 	var tokens strings.Builder
@@ -207,6 +209,12 @@ func (k *Kubernetes) Start(ctx context.Context) error {
 // the server's certificate by.
 func Kubeconfig(path, addr, ca, token string) error {
 	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{token: %q}", token))
+}
+
+// ClientKubeconfig is [Kubeconfig] for somebody with a client certificate, who may have a token, too.
+func ClientKubeconfig(path, addr, ca string, cert, key []byte, token string) error {
+	encoded := base64.StdEncoding.EncodeToString
+	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{client-certificate-data: %s, client-key-data: %s, token: %q}", encoded(cert), encoded(key), token))
 }
 
 func writeKubeconfig(path, addr, ca, user string) error {

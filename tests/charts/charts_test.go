@@ -133,13 +133,13 @@ var sets = map[string]struct {
 	values    string
 	has, not  []string
 }{
-	"the least": {values: "", has: []string{"replicas: 2", "kind: PodDisruptionBudget", "type: LoadBalancer", "image: ghcr.io/isthmus-mesh/isthmus:0.0.0"},
+	"the least": {values: "", has: []string{"replicas: 2", "kind: PodDisruptionBudget", "type: LoadBalancer", "kubernetes: 127.0.0.1:7482", "name: isthmus-reviewer}", "image: ghcr.io/isthmus-mesh/isthmus:0.0.0"},
 		not: []string{"name: isthmus-writer}", "kind: MutatingAdmissionPolicy", "isthmus-instances-pods}"}},
-	"one replica":            {values: "replicas: 1", has: []string{"replicas: 1"}, not: []string{"PodDisruptionBudget", "replicas: {}"}},
-	"without DNS":            {values: "dns: {enabled: false}", not: []string{"isthmus-dns", "7453", "dns: 0.0.0.0"}},
-	"DNS at a fixed address": {values: "dns: {clusterIP: 10.96.0.53, corednsCustom: true, forwarders: [10.1.0.0/16]}", has: []string{"forward . 10.96.0.53", "10.1.0.0/16", "clusterIP: 10.96.0.53"}},
-	"AWS":                    {values: "gateway: {service: {provider: aws, internal: true}}", has: []string{"aws-load-balancer-scheme: internal", "nlb-target-type: ip"}},
-	"Azure":                  {values: "gateway: {stockPort: 50002, service: {provider: azure, internal: true, externalTrafficPolicy: Local}}", has: []string{`azure-load-balancer-internal: "true"`, "port: 50002", "externalTrafficPolicy: Local"}},
+	"one replica":               {values: "replicas: 1", has: []string{"replicas: 1"}, not: []string{"PodDisruptionBudget", "replicas: {}"}},
+	"without DNS and operators": {values: "dns: {enabled: false}\noperators: {enabled: false}", not: []string{"isthmus-dns", "7453", "dns: 0.0.0.0", "7482", "name: isthmus-reviewer}", "isthmus-authentication-reader"}},
+	"DNS at a fixed address":    {values: "dns: {clusterIP: 10.96.0.53, corednsCustom: true, forwarders: [10.1.0.0/16]}", has: []string{"forward . 10.96.0.53", "10.1.0.0/16", "clusterIP: 10.96.0.53"}},
+	"AWS":                       {values: "gateway: {service: {provider: aws, internal: true}}", has: []string{"aws-load-balancer-scheme: internal", "nlb-target-type: ip"}},
+	"Azure":                     {values: "gateway: {stockPort: 50002, service: {provider: azure, internal: true, externalTrafficPolicy: Local}}", has: []string{`azure-load-balancer-internal: "true"`, "port: 50002", "externalTrafficPolicy: Local"}},
 	"on premises": {values: "gateway: {port: 443, service: {loadBalancerClass: metallb.io/metallb, loadBalancerIP: 192.0.2.7, loadBalancerSourceRanges: [198.51.100.0/24], annotations: {metallb.io/address-pool: mesh}}}",
 		has: []string{"gateway: 0.0.0.0:443", "metallb.io/address-pool: mesh", "port: 443, targetPort: gateway", "198.51.100.0/24"}},
 	"a gateway by node ports": {values: "gateway: {service: {type: NodePort, nodePort: 30443}}", has: []string{"nodePort: 30443"}},

@@ -129,7 +129,10 @@ func (c *cluster) kubeconfig(user, token string) string {
 	path := filepath.Join(c.TempDir(), user+".kubeconfig")
 	var err error
 	if user == "ann" {
-		err = shared.API.ClientKubeconfig(path, shared.API.Addr(), user, token, "platform")
+		var cert, key []byte
+		if cert, key, err = shared.API.Clients.Client(user, "platform"); err == nil {
+			err = servers.ClientKubeconfig(path, shared.API.Addr(), shared.API.CA(), cert, key, token)
+		}
 	} else {
 		err = servers.Kubeconfig(path, shared.API.Addr(), shared.API.CA(), serverstest.TokenOf(user))
 	}
