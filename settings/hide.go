@@ -9,6 +9,7 @@ var secrets = []struct {
 }{
 	{regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s:,\\-]*?-----END [A-Z0-9 ]*PRIVATE KEY-----|[A-Za-z0-9+/=\s:,\\-]*)`), "(hidden: a private key)"},
 	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/?#@\s"']*@`), "${1}(hidden)@"},
+	{regexp.MustCompile(`(^|[\s"'=,])[^\s"'/:@=,]+:[^\s"'/:@]+@`), "${1}(hidden)@"},
 	{regexp.MustCompile(`([?&][A-Za-z0-9_.-]+=)[^&#\s"'\\]+`), "${1}(hidden)"},
 	{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`), "${1} (hidden)"},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), "(hidden: a token)"},

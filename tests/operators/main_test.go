@@ -33,7 +33,8 @@ var rights = []string{
 	"create clusterrolebinding platform-reads --clusterrole=isthmus-operator-read --group=platform",
 	"create clusterrolebinding bob-writes --clusterrole=isthmus-operator-write --user=bob",
 	"create rolebinding operators -n isthmus-system --clusterrole=isthmus-operator-connect --group=platform --user=bob --user=carl",
-	"create rolebinding bob-views -n isthmus-system --clusterrole=view --user=bob",
+	"create role view -n isthmus-system --verb=get,list --resource=events,pods/log", // as the ClusterRole of that name, which a controller fills
+	"create rolebinding bob-views -n isthmus-system --role=view --user=bob",
 }
 
 // cluster is a Kubernetes cluster with a service of the cluster west in it.
@@ -85,7 +86,10 @@ func start(t *testing.T, pod string) *cluster {
 	}
 	c.service, err = box.Service(meshtest.Within(t, meshtest.Patience), sandbox.ServiceOptions{
 		Cluster: "west", Listen: map[string]any{"kubernetes": net.JoinHostPort("127.0.0.1", strconv.Itoa(port))},
-		Settings: map[string]any{"kubernetes": map[string]any{"kubeconfig": kubeconfig}},
+		Settings: map[string]any{
+			"kubernetes": map[string]any{"kubeconfig": kubeconfig},
+			"tracing":    map[string]any{"otlp": map[string]any{"endpoint": "http://anna:correct-horse@127.0.0.1:1"}, "sampleRatio": 0},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

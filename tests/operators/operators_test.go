@@ -1,12 +1,22 @@
 package operators
 
 import (
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -52,15 +62,15 @@ func TestRBACDecidesWhoMayAskWhat(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d and %q:\n%s", test.what, code, test.code, test.says, out)
 		}
 	}
-	log := c.log()
+	lines := c.log()
 	for _, want := range []string{`msg="objects written" cluster=west objects=1 by=bob`, `msg="refused a call" cluster=west listener=kubernetes`, "caller=carl", "caller=ann"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("the log does not have %q:\n%s", want, log)
+		if !strings.Contains(lines, want) {
+			t.Errorf("the log does not have %q:\n%s", want, lines)
 		}
 	}
 	for _, secret := range shared.Tokens() {
-		if strings.Contains(log, secret) {
-			t.Errorf("the log has a token:\n%s", log)
+		if strings.Contains(lines, secret) {
+			t.Errorf("the log has a token:\n%s", lines)
 		}
 	}
 	if out, code := c.run("isthmus", ann, "events", "--context", "sandbox"); code != 0 || !strings.Contains(out, "bob") {
@@ -109,7 +119,7 @@ func TestASavedContextLeadsThroughKubernetes(t *testing.T) {
 		{[]string{"context", "list"}, 0, "kubernetes"},
 		{[]string{"status", "--context", "here"}, 0, "cluster     west"},
 		{[]string{"status", "--context", "here", "--cluster", "east"}, 1, "--cluster wants east"},
-		{[]string{"status", "--context", "wrong"}, 1, "namespace elsewhere"},
+		{[]string{"status", "--context", "wrong"}, 1, "elsewhere"},
 		{[]string{"status", "--context", "wrong", "--isthmus-namespace", "isthmus-system"}, 0, "cluster     west"},
 		{[]string{"status", "--context", "here", "--server", c.service.Resolver, "--insecure"}, 0, "cluster     west"},
 		{[]string{"context", "use", "here"}, 0, "current"},
@@ -149,4 +159,36 @@ func TestWhileTheAPIServerIsAwayNobodyIsLetIn(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAProxyWithoutWebsocketsIsPassed by SPDY, as kubectl does.
+func TestAProxyWithoutWebsocketsIsPassed(t *testing.T) {
+	c := start(t, "isthmus-6")
+	transport, err := shared.API.Transport()
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(shared.API.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused atomic.Int32
+	pass := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, ErrorLog: log.New(io.Discard, "", 0)}
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			refused.Add(1)
+			http.Error(w, "no websockets here", http.StatusBadRequest)
+			return
+		}
+		pass.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	ca, kubeconfig := filepath.Join(c.dir, "proxy.pem"), filepath.Join(c.dir, "proxy.kubeconfig")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(ca, text, 0o600), servers.Kubeconfig(kubeconfig, proxy.Listener.Addr().String(), ca, serverstest.TokenOf("bob"))); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := c.run("isthmus", kubeconfig, "status", "--context", "sandbox"); code != 0 || refused.Load() == 0 {
+		t.Errorf("exit code %d, %d websockets refused:\n%s", code, refused.Load(), out)
+	}
 }

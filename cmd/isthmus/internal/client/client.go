@@ -52,7 +52,7 @@ type Options struct {
 func (o Options) Service() string {
 	at := cmp.Or(o.Socket, o.Server)
 	if o.OnKubernetes() {
-		at = "namespace " + o.Namespace() + " of Kubernetes, " + strings.TrimPrefix(o.Kubeconfig+" "+o.KubeContext, " ")
+		at = o.Namespace() + " in Kubernetes, kubeconfig " + cmp.Or(o.KubeContext, o.Kubeconfig)
 	}
 	if o.Context == "" {
 		return at
@@ -200,8 +200,10 @@ func (o Options) identity() (identity.Config, error) {
 		}
 	}
 	switch {
-	case o.Server != "" && (o.Socket != "" || o.OnKubernetes()):
-		return identity.Config{}, fmt.Errorf("%w: --server, --socket and --kubeconfig exclude each other; keep one", ErrUse)
+	case o.Server != "" && o.Socket != "":
+		return identity.Config{}, fmt.Errorf("%w: --server and --socket exclude each other; keep one", ErrUse)
+	case o.Server != "" && o.OnKubernetes():
+		return identity.Config{}, fmt.Errorf("%w: --server and --kubeconfig exclude each other; keep one", ErrUse)
 	case o.OnKubernetes() && o.Expect != "":
 		return identity.Config{}, fmt.Errorf("%w: --server-identity is for a service with a certificate; with --kubeconfig the API server leads to the service, and --cluster may name it", ErrUse)
 	case o.Anchors != "" && o.Sentry == "":
@@ -324,6 +326,10 @@ func (c conflict) Is(target error) bool { return target == ErrConflict }
 
 func (c *Conn) advice(message string) string {
 	switch {
+	case c.options.OnKubernetes() && strings.Contains(message, "orbidden"):
+		return "this takes rights of the kubeconfig's user: " + rightsToConnect
+	case c.options.OnKubernetes():
+		return "does the pod run, and does its isthmus.yaml have listen.kubernetes? See kubectl logs -n " + c.options.Namespace() + " -l " + PodSelector
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return "it speaks plain text: say --insecure if that is meant"
 	case strings.Contains(message, "looked like an HTTP/1.1 header"):
@@ -334,10 +340,6 @@ func (c *Conn) advice(message string) string {
 		return "check --server, or name the cluster that it should be of by --cluster, or its app by --server-identity"
 	case strings.Contains(message, "authentication handshake failed"):
 		return "check that --identity has a valid certificate, and that ca.pem is the root of the service's too"
-	case c.options.OnKubernetes() && strings.Contains(message, "orbidden"):
-		return "this takes rights of the kubeconfig's user: " + rightsToConnect
-	case c.options.OnKubernetes():
-		return "does the pod run, and does its isthmus.yaml have listen.kubernetes? See kubectl logs -n " + c.options.Namespace() + " -l " + PodSelector
 	case strings.Contains(message, "permission denied") && c.options.Socket != "":
 		return "the socket is for the service's own user and root: ask as one of those, with sudo for example"
 	case c.options.Socket != "":
