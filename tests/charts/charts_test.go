@@ -144,7 +144,7 @@ var sets = map[string]struct {
 		has: []string{"gateway: 0.0.0.0:443", "metallb.io/address-pool: mesh", "port: 443, targetPort: gateway", "198.51.100.0/24"}},
 	"a gateway by node ports": {values: "gateway: {service: {type: NodePort, nodePort: 30443}}", has: []string{"nodePort: 30443"}},
 	"sidecars": {values: "sidecars: {namespaces: [shop, finance], settings: {lastGood: /var/lib/isthmus/view.json}, configuration: {tracing: {samplingRate: '0.1'}}}\nimage: {registry: registry.example/mesh, tag: v1.2.3}",
-		has: []string{"kind: MutatingAdmissionPolicy", "registry.example/mesh/daprd-isthmus:0.0.0", "lastGood: /var/lib/isthmus/view.json", "samplingRate: \"0.1\"", "middleware.http.isthmus"}},
+		has: []string{"kind: MutatingAdmissionPolicy", "registry.example/mesh/daprd-isthmus:v1.2.3", "lastGood: /var/lib/isthmus/view.json", "samplingRate: \"0.1\"", "middleware.http.isthmus"}},
 	"policies and what pods declare": {values: "config: {declared: {annotations: true}, guard: enforce, policies: {kubernetes: {kinds: [network, istio]}}, instances: {kubernetes: {serviceAccounts: true}}, store: {kubernetes: {translate: [smi, mcs]}}}",
 		has: []string{"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isthmus-policies}", "name: isthmus-policies-lease}", "name: isthmus-instances-pods}", "name: isthmus-translate}", "guard: enforce"}},
 	"another store": {values: "config: {store: {etcd: {endpoints: [etcd:2379]}}, instances: {etcd: {endpoints: [etcd:2379]}}}\nwriteObjects: true", has: []string{"name: isthmus-writer}"}},

@@ -121,7 +121,7 @@ func (c *cluster) startAPI(ctx context.Context) (err error) {
 	}
 	o := servers.KubernetesOptions{
 		Etcd: etcd.URL(), Place: c.place, Host: c.at.String(), Controllers: true,
-		Args: []string{"--authorization-mode=Node", "--kubelet-client-certificate=" + c.dir + "/kubelet-client.crt", "--kubelet-client-key=" + c.dir + "/kubelet-client.key"},
+		Args: []string{"--authorization-mode=Node", "--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate=" + c.dir + "/kubelet-client.crt", "--kubelet-client-key=" + c.dir + "/kubelet-client.key"},
 	}
 	for _, u := range users {
 		u.Token = u.Name

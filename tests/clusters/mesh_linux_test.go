@@ -30,7 +30,7 @@ type mesh struct {
 // registry and version are of the images of Dapr's control plane and of the tests' app.
 const (
 	registry = "isthmus.test"
-	version  = "1"
+	version  = "v1" // also a label, which no number may be
 )
 
 // newMesh starts the clusters, with Dapr in them.
