@@ -11,7 +11,7 @@ func (c *cluster) upgrade(t *testing.T, to release) {
 	t.Helper()
 	charts := filepath.Join(to.root, "deploy/chart")
 	c.must(t, "", "helm", "upgrade", "isthmus-crds", filepath.Join(charts, "isthmus-crds"), "-n", "isthmus-system")
-	c.must(t, "", "helm", "upgrade", "isthmus", filepath.Join(charts, "isthmus"), "-n", "isthmus-system", "--reset-then-reuse-values", "--set", "image.tag="+to.version)
+	c.must(t, "", "helm", "upgrade", "isthmus", filepath.Join(charts, "isthmus"), "-n", "isthmus-system", "--reset-then-reuse-values", "--set", to.tags())
 	c.served(t)
 }
 
