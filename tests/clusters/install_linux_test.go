@@ -13,7 +13,7 @@ import (
 // lets nobody write objects by the service, which it warns of.
 func (c *cluster) well(t *testing.T) {
 	t.Helper()
-	out, err := c.command(meshtest.Within(t, patience), "", "kubectl", strings.Fields("exec -n isthmus-system deploy/isthmus -- /isthmus check")...)
+	out, err := c.command(meshtest.Within(t, patience), "", "isthmus", c.as("admin", "check")...)
 	if !strings.Contains(out, " 0 failed") || strings.Count(out, "WARN") > 1 || strings.Count(out, "WARN") == 1 && !strings.Contains(out, "WARN  store-writes") {
 		t.Errorf("isthmus check in %s: %v\n%s", c.name, err, out)
 	}
@@ -62,6 +62,7 @@ func TestTwoClusters(t *testing.T) {
 		m.load(t, now)
 		m.upgrades(t, first, now)
 	})
+	t.Run("asked by people", m.operators)
 	t.Run("with another root", m.rotates)
 }
 
