@@ -1,7 +1,9 @@
 package resolverservice
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -10,7 +12,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/resolver-service/trustbundle"
 )
 
 // Check makes all checks, and sends results as they come.
@@ -39,6 +44,8 @@ func (s *Service) facts(ctx context.Context, status *v1alpha1.StatusResponse) (*
 		Now: time.Now(), Status: status, MayWrite: s.mayWrite,
 		Prober: check.NewProber(s.identity, s.cfg.Identity.Namespace, catalog.Domain(s.cfg.Domain)),
 	}
+	f.Lacks, f.LacksErr = s.accounts.lacking(ctx)
+	f.Definitions, f.Vouching, f.Bundle = s.definitions(ctx), s.identity.Vouching(), s.bundle()
 	if s.identity.HasSentry() {
 		f.Sentry = s.identity.CheckSentry
 	}
@@ -70,4 +77,37 @@ func (s *Service) mayWrite(ctx context.Context) error {
 		return prober.MayWrite(ctx)
 	}
 	return nil
+}
+
+// definitions is how the custom resources are, where the store has some.
+func (s *Service) definitions(ctx context.Context) *check.Definitions {
+	store, ok := s.store.(*kubernetes.Store)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, check.Within)
+	defer cancel()
+	d, err := store.Definitions(ctx)
+	return &check.Definitions{Missing: d.Missing, Lacking: d.Lacking, Unknown: d.Unknown, Err: err}
+}
+
+// bundle reads the ConfigMap that the service follows anew; nil if it follows none.
+func (s *Service) bundle() func(context.Context) (string, []string, error) {
+	from := s.cfg.Identity.TrustAnchorsFrom
+	if from == nil {
+		return nil
+	}
+	return func(ctx context.Context) (string, []string, error) {
+		bundle, err := trustbundle.New(*from, cmp.Or(s.cfg.Identity.Sentry.Namespace, "default"), s.log)
+		if err != nil {
+			return "ConfigMap " + from.ConfigMap, nil, err
+		}
+		defer bundle.Close()
+		text, err := bundle.Read(ctx)
+		var roots []string
+		for _, sum := range identity.Fingerprints(text) {
+			roots = append(roots, hex.EncodeToString(sum))
+		}
+		return bundle.String(), roots, err
+	}
 }

@@ -359,7 +359,7 @@ func TestChecksFindSidecarsWithoutMTLS(t *testing.T) {
 func TestChecksFindVersionsAndClocksApart(t *testing.T) {
 	ca := identitytest.NewCA(t, identitytest.LongLived)
 	westConfig, eastConfig := configOf(t, "west", ca), configOf(t, "east", ca)
-	westConfig.Version, eastConfig.Version = "v1.4.2", "v1.3.9-2-gabc"
+	westConfig.Version, eastConfig.Version = "v1.4.2", "v1.2.9-2-gabc"
 	eastConfig.clock = func() time.Time { return time.Now().Add(-time.Hour) }
 	west, east := start(t, westConfig, ca), start(t, eastConfig, ca)
 	link(t, west, east)

@@ -47,6 +47,15 @@ const (
 	ofCertificate = "certificate"
 	ofSource      = "source"
 	aSentry       = "sentry"
+	ofRole        = "role"
+
+	// In Kubernetes.
+	ofCluster           = "cluster"
+	ofNamespace         = "namespace"
+	ofDeployment        = "deployment"
+	ofConfiguration     = "configuration"
+	ofKubernetesService = "kubernetes service"
+	ofApp               = "app"
 )
 
 // Check is one row of the table. It has one of the functions. Each returns the faults; none
@@ -60,6 +69,8 @@ type Check struct {
 	try     func(context.Context, *Facts) []Result // takes a while
 	gateway func(*Facts, *visit) *Result           // at each gateway of each peer; a nil subject is filled in
 	command func(*Way) []Result                    // on the command's way to the service
+	cluster func(*Cluster) []Result                // at the Kubernetes cluster that the command reads
+	pre     func(*Cluster) []Result                // the same, before Isthmus is installed
 }
 
 // Table has every check, in the order in which people read them. Gateways stop at the first fault.
@@ -73,11 +84,32 @@ var Table = []Check{
 	{Name: "versions", command: commandVersion, look: versions},
 	{Name: "identity", look: ownIdentity},
 	{Name: "certificates", look: certificates},
+	{Name: "own-roots", try: ownRoots, cluster: ownRootsThere},
+	{Name: "rights", look: rights},
+	{Name: "crds", look: definitions},
 	{Name: "store", look: store},
 	{Name: "store-writes", try: storeWrites},
 	{Name: "objects", look: refusedObjects},
 	{Name: "sources", look: sources},
 	{Name: "dns-upstreams", look: upstreams},
+	{Name: "kubernetes", cluster: kubernetesVersion, pre: kubernetesVersion},
+	{Name: "kubernetes-reads", cluster: unread, pre: unread},
+	{Name: "dapr", cluster: dapr, pre: dapr},
+	{Name: "dapr-mtls", cluster: daprMTLS, pre: daprMTLS},
+	{Name: "dapr-trust-bundle", cluster: trustBundle, pre: trustBundle},
+	{Name: "pod-security", cluster: podSecurity, pre: podSecurity},
+	{Name: "install-rights", pre: installRights},
+	{Name: "admission-policies", pre: admissionPolicies},
+	{Name: "load-balancer", pre: loadBalancer},
+	{Name: "cluster-name", pre: clusterNames},
+	{Name: "gateway-service", cluster: gatewayService},
+	{Name: "pod-sidecar", cluster: podsWithoutSidecar},
+	{Name: "pod-image", cluster: podsWithStockImage},
+	{Name: "pod-configuration", cluster: podsWithoutConfiguration},
+	{Name: "pod-outdated", cluster: podsThatAreOld},
+	{Name: "network-policies", cluster: networkPolicies},
+	{Name: "dns-zone", cluster: dnsZone},
+	{Name: "dns-client-subnet", cluster: dnsClientSubnet},
 	{Name: "gateway-port", gateway: gatewayPort},
 	{Name: "gateway-mtu", gateway: gatewayMTU},
 	{Name: "gateway-proxy-protocol", gateway: gatewayProxy},
@@ -111,6 +143,17 @@ type Facts struct {
 	// Sentry connects to Sentry; nil where the identity is from elsewhere.
 	Sentry func(context.Context) error
 	Prober *Prober
+	// Lacks are rights in Kubernetes that the service's account should have. LacksErr tells why they
+	// are not known.
+	Lacks    []Lack
+	LacksErr error
+
+	// Definitions are nil where the store has none.
+	Definitions *Definitions
+	Vouching    []string // fingerprints of the own roots that the own certificate chains to
+	// Bundle reads the ConfigMap whose roots are followed; nil: none is. It returns its name and the
+	// fingerprints of its roots.
+	Bundle func(context.Context) (name string, roots []string, err error)
 
 	sentryOnce sync.Once
 	sentryErr  error

@@ -88,6 +88,21 @@ func (b *Bundle) collection() apiserver.Collection {
 	}
 }
 
+// TrustRole is the role that lets a service follow Sentry's roots.
+const TrustRole = "isthmus-trust-bundle"
+
+// Account is what following takes in Kubernetes.
+func (b *Bundle) Account() apiserver.Account {
+	role := apiserver.Role{Name: TrustRole}
+	for _, verb := range []string{"list", "watch"} {
+		role.Rights = append(role.Rights, apiserver.Right{Verb: verb, Resource: "configmaps", Namespace: b.namespace, Name: b.name})
+	}
+	return apiserver.Account{Server: b.server, Roles: []apiserver.Role{role}}
+}
+
+// Close closes the connections of a Bundle that does not run.
+func (b *Bundle) Close() { b.server.Close() }
+
 // Retries of a watch that broke.
 const (
 	firstRewatch = time.Second
