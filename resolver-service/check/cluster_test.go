@@ -90,15 +90,12 @@ func bundle(configMap, secret string) error {
 }
 
 // apply applies manifests, and returns what deletes them.
-func apply(manifests string) func() error {
-	_, err := shared.Run(manifests, "apply", "-f", "-")
-	if err != nil {
-		return func() error { return err }
-	}
+func apply(manifests string) (remove func() error, err error) {
+	_, err = shared.Run(manifests, "apply", "-f", "-")
 	return func() error {
 		_, err := shared.Run(manifests, "delete", "--force", "--grace-period=0", "-f", "-")
 		return err
-	}
+	}, err
 }
 
 func read(t *testing.T, user string) *Cluster {
