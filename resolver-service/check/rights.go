@@ -22,6 +22,8 @@ const (
 	instancesRole   = "isthmus-instances"
 	podsRole        = "isthmus-instances-pods"
 	translateRole   = "isthmus-translate"
+	reviewerRole    = "isthmus-reviewer"
+	clientsRole     = "extension-apiserver-authentication-reader"
 	trustBundleRole = "isthmus-trust-bundle"
 )
 
@@ -43,6 +45,8 @@ func rights(f *Facts) (all []Result) {
 			level, still = Warn, "; objects don't show what became of them"
 		case writerRole:
 			level, still = Warn, "; isthmus apply and delete fail, in part"
+		case reviewerRole, clientsRole:
+			still = "; operators with a kubeconfig are refused"
 		}
 		verbs := map[string][]apiserver.Right{}
 		var order []string
