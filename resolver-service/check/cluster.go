@@ -142,13 +142,17 @@ func dapr(c *Cluster) (all []Result) {
 			all = append(all, c.controlPlanePart(d)...)
 		}
 	}
+	var missing []string
 	for _, part := range controlPlane {
 		switch namespaces := where[part]; {
 		case len(namespaces) == 0:
-			all = append(all, c.fault(Fail, part+" is not there", "install Dapr by its chart")...)
+			missing = append(missing, part)
 		case len(namespaces) > 1:
 			all = append(all, c.fault(Fail, part+" is in several namespaces: "+strings.Join(namespaces, ", "), "remove all but one control plane of Dapr")...)
 		}
+	}
+	if len(missing) > 0 {
+		all = append(all, c.fault(Fail, "Dapr's control plane lacks "+strings.Join(missing, ", "), "install Dapr by its chart")...)
 	}
 	if s := c.settings.Identity.Sentry; s != nil && c.DaprNamespace() != "" && s.Namespace != c.DaprNamespace() {
 		all = append(all, c.fault(Fail, fmt.Sprintf("Dapr is in namespace %s, and identity.sentry.namespace of the service is %q", c.DaprNamespace(), s.Namespace), "set dapr.namespace in the values of the chart isthmus")...)
