@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -62,13 +63,16 @@ func TestEachAlertFiresAndEnds(t *testing.T) {
 			st.t = t
 			defer func() { st.t = parent }()
 			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
+			end := sync.OnceFunc(func() {
+				cancel()
+				f.end()
+			})
+			defer end() // lest the next fault meets this one
 			f.begin(ctx)
 			for _, name := range f.alerts {
 				st.fires(name)
 			}
-			cancel()
-			f.end()
+			end()
 			st.calm("after: " + f.what)
 		})
 	}
@@ -332,6 +336,6 @@ func (st *stage) readLate(context.Context) {
 		many[i] = fmt.Sprintf("app: an-app-with-a-long-name-that-nobody-runs-%d", i)
 	}
 	st.apply(st.west, meshtest.Selection("shop", "checkout", append(many, "app: orders")...))
-	time.Sleep(6 * time.Second)
+	time.Sleep(3 * time.Second) // after 4 s the service would end the stream
 	must(st.t, st.checkout.Signal(syscall.SIGCONT))
 }
