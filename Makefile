@@ -4,10 +4,10 @@ DAPRD_MODULE := components/daprd
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
 DAPRD_TAGS ?= stablecomponents
 
-# What is built runs on any Linux, and is the same from the same commit wherever it is built. What
-# vets and checks shares the packages that this compiles.
+# What is built runs on any Linux, and is the same from the same commit wherever it is built, and
+# whatever tags that has. What vets and checks shares the packages that this compiles.
 build build-full daprd daprd-stock sentry operator injector lint: export CGO_ENABLED = 0
-build build-full daprd daprd-stock sentry operator injector lint: export GOFLAGS = -trimpath
+build build-full daprd daprd-stock sentry operator injector lint: export GOFLAGS = -trimpath -buildvcs=false
 
 .PHONY: help build build-full
 help: ## this list
