@@ -48,6 +48,8 @@ type Ground struct {
 	Env []string
 	// Lacks says why a command can't be typed here; empty where it can. Nil: all can.
 	Lacks func(Command) string
+	// Do starts a command where it belongs, such as in the network of a cluster. Nil: here.
+	Do func(start func() error) error
 }
 
 // Type runs a command, unless the ground lacks what it needs. The error has what it printed.
@@ -58,10 +60,17 @@ func (g *Ground) Type(ctx context.Context, c Command) (out, lacks string, err er
 		}
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", c.Text)
-	cmd.Dir, cmd.Env = g.Dir, g.Env
-	text, err := cmd.CombinedOutput()
-	if err != nil {
-		return string(text), "", fmt.Errorf("line %d, %s: %w\n%s", c.Line, c.Text, err, text)
+	var text strings.Builder
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = g.Dir, g.Env, &text, &text
+	do := g.Do
+	if do == nil {
+		do = func(start func() error) error { return start() }
 	}
-	return string(text), "", nil
+	if err = do(cmd.Start); err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		err = fmt.Errorf("line %d, %s: %w\n%s", c.Line, c.Text, err, &text)
+	}
+	return text.String(), "", err
 }
