@@ -35,6 +35,8 @@ const (
 	atResolver = "resolver" // listen.resolver
 	atOperator = "operator" // listen.operator, which only this user may open
 	atGateway  = "gateway"  // the reserved name at listen.gateway
+	// The reserved name there for clusters that are invited, whose roots are not known yet.
+	atInvitation = "invitation"
 )
 
 // access says who may call which method where. A method without a line is for nobody.
@@ -57,6 +59,13 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Graph_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Policies_FullMethodName: {operator, nobody},
+		v1alpha1.Link_Invite_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Follow_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Accept_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Confirm_FullMethodName:       {operator, nobody},
+		v1alpha1.Link_Invitations_FullMethodName:   {operator, nobody},
+		v1alpha1.Link_Revoke_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Trust_FullMethodName:         {operator, nobody},
 	},
 	atOperator: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
@@ -75,11 +84,19 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator},
 		v1alpha1.Inventory_Graph_FullMethodName:    {operator},
 		v1alpha1.Inventory_Policies_FullMethodName: {operator},
+		v1alpha1.Link_Invite_FullMethodName:        {operator},
+		v1alpha1.Link_Follow_FullMethodName:        {operator},
+		v1alpha1.Link_Accept_FullMethodName:        {operator},
+		v1alpha1.Link_Confirm_FullMethodName:       {operator},
+		v1alpha1.Link_Invitations_FullMethodName:   {operator},
+		v1alpha1.Link_Revoke_FullMethodName:        {operator},
+		v1alpha1.Link_Trust_FullMethodName:         {operator},
 	},
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},
 		v1alpha1.Peering_Renew_FullMethodName:   {peer},
 	},
+	atInvitation: {v1alpha1.Linking_Meet_FullMethodName: {peer}},
 }
 
 // rules is a part of access.
