@@ -115,11 +115,24 @@ func (s *Source) Authority() (roots []byte, domain string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	for _, root := range m.vouching {
-		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
-	}
-	if roots == nil {
+	if len(m.vouching) == 0 {
 		return nil, "", errors.New("identity: the own certificate chains to none of the own roots")
 	}
-	return roots, m.id.TrustDomain, nil
+	return m.vouching.pem(), m.id.TrustDomain, nil
+}
+
+// Anchors returns all roots of this process in PEM, also those that came from other clusters.
+func (s *Source) Anchors() ([]byte, error) {
+	m, err := s.usable()
+	if err != nil {
+		return nil, err
+	}
+	return m.roots.pem(), nil
+}
+
+func (r roots) pem() (text []byte) {
+	for _, root := range r {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
+	}
+	return text
 }

@@ -109,8 +109,6 @@ func (r *Refusal) GRPCStatus() *status.Status {
 		code = codes.InvalidArgument
 	case Unknown:
 		code = codes.NotFound
-	case Intercepted, Altered, Certificate, NotConfirmed:
-		code = codes.PermissionDenied
 	}
 	return status.New(code, r.Error())
 }

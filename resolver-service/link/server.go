@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -223,9 +225,12 @@ func (s *Server) Revoke(ctx context.Context, req *v1alpha1.RevokeRequest) (*v1al
 
 // Trust tells which sidecars lack the roots of a linked cluster.
 func (s *Server) Trust(ctx context.Context, req *v1alpha1.LinkTrustRequest) (*v1alpha1.LinkTrustResponse, error) {
-	own, _, err := s.cfg.Identity.Authority()
+	if s.cfg.Identity.Insecure() {
+		return nil, refuse(Insecure, "")
+	}
+	own, err := s.cfg.Identity.Anchors()
 	if err != nil {
-		return nil, refuse(Insecure, err.Error())
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	c, err := s.held(ctx, req.GetCluster())
 	if err != nil {

@@ -7762,7 +7762,7 @@ func (x *LinkTrustRequest) GetCluster() string {
 
 type LinkTrustResponse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	OwnRoots        string                 `protobuf:"bytes,1,opt,name=own_roots,json=ownRoots,proto3" json:"own_roots,omitempty"`                      // in PEM
+	OwnRoots        string                 `protobuf:"bytes,1,opt,name=own_roots,json=ownRoots,proto3" json:"own_roots,omitempty"`                      // all trust anchors of this cluster, in PEM
 	PeerRoots       string                 `protobuf:"bytes,2,opt,name=peer_roots,json=peerRoots,proto3" json:"peer_roots,omitempty"`                   // in PEM; empty: it has this cluster's own
 	Apps            []*LackingApp          `protobuf:"bytes,3,rep,name=apps,proto3" json:"apps,omitempty"`                                              // whose sidecars lack a root of it
 	SentryNamespace string                 `protobuf:"bytes,4,opt,name=sentry_namespace,json=sentryNamespace,proto3" json:"sentry_namespace,omitempty"` // of Dapr's control plane
