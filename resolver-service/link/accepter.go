@@ -282,6 +282,11 @@ func (m *accepterMeeting) exchange(hello, welcome, offer []byte) error {
 	if err != nil {
 		return err
 	}
+	return m.answered(p, answer)
+}
+
+// answered judges message 4.
+func (m *accepterMeeting) answered(p *proof, answer *v1alpha1.MeetResponse) error {
 	want, err := p.mac(toAccepter, answer.GetAnswer())
 	if err != nil {
 		return err

@@ -87,6 +87,10 @@ func (m *meeting) prove() (err error) {
 	if m.own, err = m.describe(&v1alpha1.LinkOptions{NoGateway: true}); err != nil {
 		return err
 	}
+	return m.meet()
+}
+
+func (m *meeting) meet() (err error) {
 	end := time.Now().Add(m.limits.proof)
 	req, err := m.receive(time.Until(end), nil)
 	if err != nil {
