@@ -171,7 +171,7 @@ each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus doe
 		err = rows(w, []string{"     APP", "SIDECARS", "CALLS " + strings.ToUpper(cluster) + " OR IS CALLED"}, table)
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "   In Kubernetes: kubectl rollout restart, for the workload of each.\n3. Do the same in cluster %s. Then isthmus check finds those that still lack them.\n", cluster)
+		_, err = fmt.Fprintf(w, "   In Kubernetes: kubectl rollout restart, for the workload of each.\n3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", cluster)
 	}
 	return err
 }
@@ -222,7 +222,7 @@ apiVersion: v1
 kind: Secret
 metadata: {name: dapr-trust-bundle, namespace: %[2]s}
 data:
-  ca.crt: %s
+  ca.crt: %[4]s
 `, bytes.Count(text, []byte("BEGIN CERTIFICATE")), namespace, strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n    "), base64.StdEncoding.EncodeToString(text))
 	return err
 }
