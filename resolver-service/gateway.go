@@ -67,7 +67,7 @@ func (i *ingress) buildServer(access *authorizer, at net.Addr) {
 }
 
 // part is the edge for those that start and stop it.
-func (i *ingress) part() edge.Part {
+func (i *ingress) part() (edge.Part, error) {
 	var runs []func(context.Context) error
 	if l := i.listeners.tcp["gateway"]; l != nil {
 		runs = append(runs, func(ctx context.Context) error {
@@ -88,7 +88,7 @@ func (i *ingress) part() edge.Part {
 			return nil
 		})
 	}
-	return edge.Part{Run: edge.Together(runs...)}
+	return edge.Part{Run: edge.Together(runs...)}, nil
 }
 
 // peersWithin is how long peers wait for the Cluster objects of a service that starts.

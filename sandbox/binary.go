@@ -46,11 +46,18 @@ var known = map[string]pkg{
 	"nsd":          {"nsd", "nsd", systemDirectories},
 
 	"containerd-shim-runc-v2": {"containerd", "", systemDirectories},
+
+	"ptp":        {"containernetworking-plugins", "", cniDirectories},
+	"host-local": {"containernetworking-plugins", "", cniDirectories},
+	"loopback":   {"containernetworking-plugins", "", cniDirectories},
+	"nft":        {"nftables", "", systemDirectories},
+	"ip":         {"iproute2", "", systemDirectories},
 }
 
 var (
 	systemDirectories   = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin", "/opt/homebrew/sbin"}
 	postgresDirectories = []string{"/usr/pgsql-*/bin", "/usr/local/opt/postgresql*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/lib/postgresql/*/bin"}
+	cniDirectories      = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
 	javaDirectories     = []string{"/usr/local/opt/openjdk*/bin", "/opt/homebrew/opt/openjdk*/bin", "/usr/lib/jvm/*/bin"}
 )
 

@@ -43,7 +43,7 @@ func (s *Server) Accept(req *v1alpha1.AcceptRequest, to grpc.ServerStreamingServ
 		return nil
 	}
 	r := reasonOf(err)
-	args := []any{"reason", string(r.Reason), "err", r.Error(), "by", operator(to.Context())}
+	args := []any{"reason", string(r.Reason), "err", r.Error(), "by", identity.Caller(to.Context())}
 	if a.invitation != nil {
 		args = append(args, "id", hex.EncodeToString(a.Id), "peer", a.GetCluster())
 	}
@@ -66,7 +66,7 @@ func (a *acceptance) accept(ctx context.Context, text string) (err error) {
 		return err
 	}
 	a.state = &v1alpha1.LinkState{
-		Id: hex.EncodeToString(a.Id), Cluster: a.GetCluster(), State: stateOpen, ExpiresUnixMs: a.expires().UnixMilli(), Replica: a.cfg.Replica, By: operator(ctx),
+		Id: hex.EncodeToString(a.Id), Cluster: a.GetCluster(), State: stateOpen, ExpiresUnixMs: a.expires().UnixMilli(), Replica: a.cfg.Replica, By: identity.Caller(ctx),
 	}
 	return a.search(ctx)
 }

@@ -132,24 +132,13 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 		return nil, err
 	}
 	text := i.text()
-	e, refused := s.book.add(i, req.GetOptions(), s.cfg.Replica, operator(ctx))
+	e, refused := s.book.add(i, req.GetOptions(), s.cfg.Replica, identity.Caller(ctx))
 	if refused != nil {
 		return nil, refused
 	}
 	state, _ := e.state.Load()
 	s.cfg.Log.Info("invitation opened", "id", state.GetId(), "peer", state.GetCluster(), "by", state.GetBy(), "expires", i.expires())
 	return &v1alpha1.InviteResponse{Invitation: text, State: state}, nil
-}
-
-// operator names who makes a call.
-func operator(ctx context.Context) string {
-	if user, local := identity.FromLocal(ctx); local {
-		return user
-	}
-	if id, known := identity.FromContext(ctx); known {
-		return id.App.String()
-	}
-	return "anyone, insecure"
 }
 
 // Follow streams the state of an invitation until it has ended.
@@ -219,7 +208,7 @@ func (s *Server) Revoke(ctx context.Context, req *v1alpha1.RevokeRequest) (*v1al
 	if refused != nil {
 		return nil, refused
 	}
-	s.cfg.Log.Info("invitation revoked", "id", state.GetId(), "peer", state.GetCluster(), "by", operator(ctx))
+	s.cfg.Log.Info("invitation revoked", "id", state.GetId(), "peer", state.GetCluster(), "by", identity.Caller(ctx))
 	return state, nil
 }
 

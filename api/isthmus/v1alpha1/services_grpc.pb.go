@@ -971,8 +971,9 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Status_Status_FullMethodName = "/isthmus.v1alpha1.Status/Status"
-	Status_Check_FullMethodName  = "/isthmus.v1alpha1.Status/Check"
+	Status_Status_FullMethodName  = "/isthmus.v1alpha1.Status/Status"
+	Status_Check_FullMethodName   = "/isthmus.v1alpha1.Status/Check"
+	Status_Support_FullMethodName = "/isthmus.v1alpha1.Status/Support"
 )
 
 // StatusClient is the client API for Status service.
@@ -985,6 +986,10 @@ type StatusClient interface {
 	// Check looks for faults: in what the service knows, and at the gateways of other clusters,
 	// which it tries. Results come as they are found; the first message has none.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckResponse], error)
+	// Support tells what a support bundle has that no other call tells: the configuration in
+	// force without secrets, metrics, and what the process takes. Each is one file, in several
+	// messages of its name where it is long.
+	Support(ctx context.Context, in *SupportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SupportResponse], error)
 }
 
 type statusClient struct {
@@ -1024,6 +1029,25 @@ func (c *statusClient) Check(ctx context.Context, in *CheckRequest, opts ...grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Status_CheckClient = grpc.ServerStreamingClient[CheckResponse]
 
+func (c *statusClient) Support(ctx context.Context, in *SupportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SupportResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Status_ServiceDesc.Streams[1], Status_Support_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SupportRequest, SupportResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Status_SupportClient = grpc.ServerStreamingClient[SupportResponse]
+
 // StatusServer is the server API for Status service.
 // All implementations must embed UnimplementedStatusServer
 // for forward compatibility.
@@ -1034,6 +1058,10 @@ type StatusServer interface {
 	// Check looks for faults: in what the service knows, and at the gateways of other clusters,
 	// which it tries. Results come as they are found; the first message has none.
 	Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error
+	// Support tells what a support bundle has that no other call tells: the configuration in
+	// force without secrets, metrics, and what the process takes. Each is one file, in several
+	// messages of its name where it is long.
+	Support(*SupportRequest, grpc.ServerStreamingServer[SupportResponse]) error
 	mustEmbedUnimplementedStatusServer()
 }
 
@@ -1049,6 +1077,9 @@ func (UnimplementedStatusServer) Status(context.Context, *StatusRequest) (*Statu
 }
 func (UnimplementedStatusServer) Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error {
 	return status.Error(codes.Unimplemented, "method Check not implemented")
+}
+func (UnimplementedStatusServer) Support(*SupportRequest, grpc.ServerStreamingServer[SupportResponse]) error {
+	return status.Error(codes.Unimplemented, "method Support not implemented")
 }
 func (UnimplementedStatusServer) mustEmbedUnimplementedStatusServer() {}
 func (UnimplementedStatusServer) testEmbeddedByValue()                {}
@@ -1100,6 +1131,17 @@ func _Status_Check_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Status_CheckServer = grpc.ServerStreamingServer[CheckResponse]
 
+func _Status_Support_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SupportRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StatusServer).Support(m, &grpc.GenericServerStream[SupportRequest, SupportResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Status_SupportServer = grpc.ServerStreamingServer[SupportResponse]
+
 // Status_ServiceDesc is the grpc.ServiceDesc for Status service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1116,6 +1158,11 @@ var Status_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Check",
 			Handler:       _Status_Check_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Support",
+			Handler:       _Status_Support_Handler,
 			ServerStreams: true,
 		},
 	},
