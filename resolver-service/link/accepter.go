@@ -122,8 +122,11 @@ func (a *acceptance) search(ctx context.Context) error {
 
 // attempt is one connection, with one meeting if the invitation is there.
 func (a *acceptance) attempt(ctx context.Context, gateway string) error {
-	ctx, cancel := context.WithCancel(ctx)
+	operators := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	detach := context.AfterFunc(operators, cancel)
+	defer detach()
 	within := time.AfterFunc(a.limits.proof, cancel)
 	defer within.Stop()
 	creds := &handshakes{TransportCredentials: a.cfg.Identity.MeetingCredentials()}
@@ -141,7 +144,7 @@ func (a *acceptance) attempt(ctx context.Context, gateway string) error {
 	if err != nil {
 		return refuse(Intercepted, err.Error())
 	}
-	m := &accepterMeeting{acceptance: a, with: with, stream: stream, hangUp: cancel}
+	m := &accepterMeeting{acceptance: a, with: with, stream: stream, hangUp: cancel, detach: detach}
 	if err := m.prove(); err != nil {
 		var known *Refusal
 		if !errors.As(err, &known) {
@@ -194,6 +197,7 @@ type accepterMeeting struct {
 	with   *identity.Meeting
 	stream grpc.BidiStreamingClient[v1alpha1.MeetRequest, v1alpha1.MeetResponse]
 	hangUp func()
+	detach func() bool // from the operator's call, which may end from then on
 	peer   *v1alpha1.MeetDescription
 	words  []string
 }
@@ -313,6 +317,9 @@ func (m *accepterMeeting) decide(ctx context.Context) error {
 		err = m.compare(ctx)
 	}
 	decision := &v1alpha1.MeetDecision{}
+	if err == nil && !m.detach() {
+		err = refuse(Interrupted, "")
+	}
 	if err != nil {
 		decision.Refused = string(reasonOf(err).Reason)
 	}
@@ -343,7 +350,8 @@ func (m *accepterMeeting) decide(ctx context.Context) error {
 	m.cfg.Log.Info("clusters linked", "peer", m.GetCluster(), "role", "accepter", "words", m.words, "by", m.state.GetBy())
 	m.state = proto.CloneOf(m.state)
 	m.state.State, m.state.Object, m.state.Result, m.state.Words = stateLinked, api.EncodeJSON(t.object), result, m.words
-	return m.tell(m.state)
+	_ = m.tell(m.state) // nobody may listen any more
+	return nil
 }
 
 // compare shows the words, and waits for the person if that is wanted.

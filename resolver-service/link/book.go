@@ -240,7 +240,7 @@ func (b *book) find(id string) (*entry, *Refusal) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, refusef(Unknown, "there is no invitation %.40q here", id)
+		return nil, refusef(NotHere, "there is no invitation %.40q here", id)
 	case 1:
 		return found[0], nil
 	}

@@ -187,11 +187,14 @@ func (m *meeting) judge(i *invitation, offer *v1alpha1.MeetOffer, mac, answer []
 func (m *meeting) decide() error {
 	e := m.entry
 	err := m.conclude(context.WithoutCancel(m.stream.Context()))
-	if err == nil {
-		return m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Done{Done: &v1alpha1.MeetDone{}}})
+	if err != nil {
+		m.book.release(e, reasonOf(err))
+		return err
 	}
-	m.book.release(e, reasonOf(err))
-	return err
+	if err := m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Done{Done: &v1alpha1.MeetDone{}}}); err != nil {
+		m.cfg.Log.Warn("linked, and the other cluster could not be told; it may lack its object", "peer", m.peer.GetCluster(), "err", err)
+	}
+	return nil
 }
 
 func (m *meeting) conclude(ctx context.Context) error {

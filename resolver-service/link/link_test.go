@@ -377,3 +377,21 @@ func TestBothSidesWaitForTheirPersons(t *testing.T) {
 		})
 	}
 }
+
+// An operator who goes away ends an acceptance only while nothing can be written yet.
+func TestAnOperatorWhoGoesAway(t *testing.T) {
+	west, east := twoClusters(t)
+	confirm := &v1alpha1.LinkOptions{Confirm: true}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &tellings{ctx: ctx, each: func(*v1alpha1.LinkState) { cancel() }}
+	err := west.Accept(&v1alpha1.AcceptRequest{Invitation: east.invite("west", nil), Options: confirm}, s)
+	refusedFor(t, err, Interrupted, west, east)
+	for end := time.Now().Add(time.Minute); east.state().GetState() != stateOpen; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the invitation is not open again: %v", east.state())
+		}
+	}
+	if _, err := east.Revoke(t.Context(), &v1alpha1.RevokeRequest{Id: "0"}); err == nil || !strings.Contains(err.Error(), "(not-here)") && !strings.HasPrefix(east.state().GetId(), "0") {
+		t.Errorf("another's invitation: %v", err)
+	}
+}

@@ -25,6 +25,7 @@ const (
 	Revoked      Reason = "revoked"       //
 	Spent        Reason = "spent"         // five meetings failed
 	Unknown      Reason = "unknown"       // no replica was found that has it
+	NotHere      Reason = "not-here"      // an operator asks for one that this replica has not made
 	Busy         Reason = "busy"          // another meeting is under way
 	Unreachable  Reason = "unreachable"   // no gateway answers
 	Intercepted  Reason = "intercepted"   // who answers is not the cluster that invites
@@ -52,6 +53,7 @@ var advice = map[Reason]string{
 	Revoked:      "it was revoked: ask for another one",
 	Spent:        "five meetings with it have failed, so it has ended: look at the log over there, and invite again",
 	Unknown:      "no replica that was reached has it: it is past, its replica has restarted, or the load balancer leads to another replica; invite again, with --gateway for that replica's own address if need be",
+	NotHere:      "each replica knows its own invitations, and isthmus link list shows them: ask the one that made it, or wait until its time is over",
 	Busy:         "another meeting with it is under way: wait, or revoke it if that is not yours",
 	Unreachable:  "no gateway of the invitation answers: see that one runs there and is reachable from here, or invite again with --gateway",
 	Intercepted:  "the end of this connection is not the cluster that invites: something on the way ends TLS, or the gateway's address is another cluster's; nothing was told to it",
@@ -107,7 +109,7 @@ func (r *Refusal) GRPCStatus() *status.Status {
 	switch r.Reason {
 	case Malformed, Version, OwnCluster, WrongName:
 		code = codes.InvalidArgument
-	case Unknown:
+	case Unknown, NotHere:
 		code = codes.NotFound
 	}
 	return status.New(code, r.Error())
