@@ -24,9 +24,12 @@ import (
 )
 
 // checks are the results of all checks of a service, without those that are OK.
-func (r *running) checks() (faults []check.Result) {
+func (r *running) checks() []check.Result { return r.checksOf(checkLimit{}) }
+
+// checksOf are those of a peer or an app.
+func (r *running) checksOf(limit checkLimit) (faults []check.Result) {
 	r.t.Helper()
-	facts, err := r.facts(r.t.Context(), r.status())
+	facts, err := r.facts(r.t.Context(), r.status(), limit)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -49,10 +52,16 @@ func (r *running) checks() (faults []check.Result) {
 // gateways and peers.
 func (r *running) finds(faults ...string) {
 	r.t.Helper()
+	r.findsOf(checkLimit{}, faults...)
+}
+
+// findsOf is finds for a peer or an app.
+func (r *running) findsOf(limit checkLimit, faults ...string) {
+	r.t.Helper()
 	var last []check.Result
 	defer func() { r.t.Logf("%+v", last) }()
 	r.within(strings.Join(faults, ", "), func() bool {
-		last = r.checks()
+		last = r.checksOf(limit)
 		var found []string
 		for _, one := range last {
 			found = append(found, fmt.Sprint(one.Check, " ", one.Level, " ", one.Name))
@@ -359,7 +368,7 @@ func TestChecksFindSidecarsWithoutMTLS(t *testing.T) {
 func TestChecksFindVersionsAndClocksApart(t *testing.T) {
 	ca := identitytest.NewCA(t, identitytest.LongLived)
 	westConfig, eastConfig := configOf(t, "west", ca), configOf(t, "east", ca)
-	westConfig.Version, eastConfig.Version = "v1.4.2", "v1.3.9-2-gabc"
+	westConfig.Version, eastConfig.Version = "v1.4.2", "v1.2.9-2-gabc"
 	eastConfig.clock = func() time.Time { return time.Now().Add(-time.Hour) }
 	west, east := start(t, westConfig, ca), start(t, eastConfig, ca)
 	peersLinked(t, west, east)

@@ -76,6 +76,7 @@ func (s *Service) kubernetesPart() (edge.Part, error) {
 	if err != nil {
 		return edge.Part{}, strict.Below("kubernetes", err)
 	}
+	s.accounts.add(reviewer)
 	certificate, err := passingCertificate()
 	if err != nil {
 		return edge.Part{}, err

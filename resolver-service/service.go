@@ -58,6 +58,7 @@ type Service struct {
 	ingress  *ingress
 	link     *link.Server
 	policies *keeper.Keeper // nil: none are kept
+	accounts accounts       // in Kubernetes
 	edges    builtEdges
 }
 
@@ -162,12 +163,16 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if s.identity, err = identity.New(who, self, s.log); err != nil {
 		return err
 	}
+	if who.Sentry != nil {
+		s.accounts.add(who.Sentry.Anchors)
+	}
 	if err := s.cfg.announceNewStore(s.log); err != nil {
 		return err
 	}
 	if s.store, err = s.cfg.Store.Open(configstore.Scope{}, s.log); err != nil {
 		return err
 	}
+	s.accounts.add(s.store)
 	domain := catalog.Domain(s.cfg.Domain)
 	s.destinations = s.listeners.rules()
 	s.access = &authorizer{
@@ -190,6 +195,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 	peering.Join(s.links, s.peers)
 	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.sharedSettings, s.log); err != nil {
 		return err
+	}
+	if s.sources.kubernetes != nil {
+		s.accounts.add(s.sources.kubernetes)
 	}
 	if err := s.buildPolicies(); err != nil {
 		return err

@@ -84,6 +84,14 @@ func New(cluster string, c apiserver.Config, log *slog.Logger) (*Reviewer, error
 	}, nil
 }
 
+// Account is what a Reviewer needs in Kubernetes.
+func (r *Reviewer) Account() apiserver.Account {
+	role := apiserver.Role{Name: "isthmus-reviewer", Rights: append(
+		apiserver.Rights("authentication.k8s.io", "", []string{"tokenreviews"}, "create"),
+		apiserver.Rights("authorization.k8s.io", "", []string{"subjectaccessreviews"}, "create")...)}
+	return apiserver.Account{Server: r.server, Roles: append([]apiserver.Role{role}, r.clients.Account().Roles...)}
+}
+
 // Run follows the roots of client certificates until ctx ends.
 func (r *Reviewer) Run(ctx context.Context) error {
 	defer r.server.Close()

@@ -41,7 +41,7 @@ const maxBundle = 1 << 20
 type Bundle struct {
 	namespace, name, key string
 	what                 string // the roots, in logs
-	writer, rights       string // for errors: what writes the key, and what gives the right to read it
+	writer, rights, role string // for errors: what writes the key, and what gives the right to read it
 	server               *apiserver.Server
 	log                  *slog.Logger
 
@@ -62,7 +62,7 @@ func New(c Config, namespace string, log *slog.Logger) (*Bundle, error) {
 	}
 	return &Bundle{
 		namespace: namespace, name: c.ConfigMap, key: bundleKey, what: "trust anchors", writer: "name the one that Sentry writes its roots into, and its namespace",
-		rights: "the Role isthmus-trust-bundle in deploy/kubernetes/service.yaml", server: server, log: log,
+		rights: "the Role isthmus-trust-bundle in deploy/kubernetes/service.yaml", role: "isthmus-trust-bundle", server: server, log: log,
 	}, nil
 }
 
@@ -74,7 +74,7 @@ func OfClients(c apiserver.Config, log *slog.Logger) (*Bundle, error) {
 	}
 	return &Bundle{
 		namespace: clientsNamespace, name: clientsConfigMap, key: clientsKey, what: "roots of client certificates",
-		writer: "an API server with --client-ca-file does", rights: "the Role extension-apiserver-authentication-reader of Kubernetes", server: server, log: log,
+		writer: "an API server with --client-ca-file does", rights: "the Role extension-apiserver-authentication-reader of Kubernetes", role: "extension-apiserver-authentication-reader", server: server, log: log,
 	}, nil
 }
 
@@ -87,6 +87,18 @@ func (b *Bundle) collection() apiserver.Collection {
 		Query: url.Values{"fieldSelector": {"metadata.name=" + b.name}},
 	}
 }
+
+// Account is what following takes in Kubernetes.
+func (b *Bundle) Account() apiserver.Account {
+	role := apiserver.Role{Name: b.role}
+	for _, verb := range []string{"list", "watch"} {
+		role.Rights = append(role.Rights, apiserver.Right{Verb: verb, Resource: "configmaps", Namespace: b.namespace, Name: b.name})
+	}
+	return apiserver.Account{Server: b.server, Roles: []apiserver.Role{role}}
+}
+
+// Close closes the connections of a Bundle that does not run.
+func (b *Bundle) Close() { b.server.Close() }
 
 // Retries of a watch that broke.
 const (

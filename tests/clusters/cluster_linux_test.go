@@ -39,6 +39,7 @@ var users = []servers.KubernetesUser{
 	{Name: "admin", Groups: []string{"system:masters"}},
 	{Name: "system:kube-controller-manager"}, {Name: "system:kube-scheduler"}, {Name: "system:kube-proxy"},
 	{Name: "system:node:node", Groups: []string{"system:nodes"}},
+	{Name: "ann"},
 }
 
 // newCluster starts a cluster that ends with the test.

@@ -112,6 +112,9 @@ func (m *mesh) installDapr(t *testing.T, c *cluster) {
 // release has the images of a commit: a directory with a bin, such as this repository.
 type release struct{ root, version string }
 
+// tags are the values by which a chart takes the images of the release.
+func (r release) tags() string { return "image.tag=" + r.version + ",sidecars.image.tag=" + r.version }
+
 // load has the nodes take the images of a release, as tools/release makes them.
 func (m *mesh) load(t *testing.T, r release) {
 	t.Helper()
@@ -138,7 +141,7 @@ func (m *mesh) install(t *testing.T, r release) {
 		c.kubectl(t, "label namespace isthmus-system pod-security.kubernetes.io/enforce=restricted")
 		c.kubectl(t, "create namespace shop")
 		c.must(t, "", "helm", "install", "isthmus", filepath.Join(charts, "isthmus"), "-n", "isthmus-system",
-			"--set", "cluster="+c.name, "--set", "image.tag="+r.version, "--set", "sidecars.namespaces={shop}")
+			"--set", "cluster="+c.name, "--set", r.tags(), "--set", "sidecars.namespaces={shop}")
 		// This is what the load balancer of a cloud does.
 		c.kubectl(t, `patch -n isthmus-system service/isthmus-gateway --subresource=status --type=merge -p {"status":{"loadBalancer":{"ingress":[{"ip":"`+c.balancer.String()+`"}]}}}`)
 		other := m.other(c)
@@ -205,10 +208,17 @@ type caller struct {
 	url    string
 }
 
+// caller is the one pod of an app, once those before it are gone.
 func (c *cluster) caller(t *testing.T, id string) *caller {
 	t.Helper()
-	at := c.kubectl(t, "get pods -n shop -l app="+id+" -o jsonpath={.items[0].status.podIP}")
-	return &caller{c.client(t), "http://" + net.JoinHostPort(at, "8080") + "/call/"}
+	var at []string
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if at = strings.Fields(c.kubectl(t, "get pods -n shop -l app="+id+" -o jsonpath={.items[*].status.podIP}")); len(at) != 1 {
+			return fmt.Errorf("%d pods of %s, want one", len(at), id)
+		}
+		return nil
+	})
+	return &caller{c.client(t), "http://" + net.JoinHostPort(at[0], "8080") + "/call/"}
 }
 
 // call has the app call another, and returns the cluster and the pod that answered.

@@ -1,8 +1,12 @@
 package clusters
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // upgrade brings a release into a cluster, as docs/how-to/install.md says: the definitions first, then
@@ -11,7 +15,7 @@ func (c *cluster) upgrade(t *testing.T, to release) {
 	t.Helper()
 	charts := filepath.Join(to.root, "deploy/chart")
 	c.must(t, "", "helm", "upgrade", "isthmus-crds", filepath.Join(charts, "isthmus-crds"), "-n", "isthmus-system")
-	c.must(t, "", "helm", "upgrade", "isthmus", filepath.Join(charts, "isthmus"), "-n", "isthmus-system", "--reset-then-reuse-values", "--set", "image.tag="+to.version)
+	c.must(t, "", "helm", "upgrade", "isthmus", filepath.Join(charts, "isthmus"), "-n", "isthmus-system", "--reset-then-reuse-values", "--set", to.tags())
 	c.served(t)
 }
 
@@ -22,10 +26,16 @@ func (c *cluster) rollBack(t *testing.T, _ release) {
 	c.served(t)
 }
 
-// served waits until all pods of the service are those of its Deployment.
+// served waits until the two pods of the service are those of its Deployment, and no others are left.
 func (c *cluster) served(t *testing.T) {
 	t.Helper()
 	c.kubectl(t, "rollout status -n isthmus-system --timeout=5m deployment/isthmus")
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if pods := strings.Fields(c.kubectl(t, "get pods -n isthmus-system -o name")); len(pods) != 2 {
+			return fmt.Errorf("the pods in %s are %q, want two", c.name, pods)
+		}
+		return nil
+	})
 }
 
 // sidecars has the pods of an app made anew, with the sidecar of a release.

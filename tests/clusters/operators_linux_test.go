@@ -1,0 +1,31 @@
+package clusters
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// operators have RBAC let a person read, and not write: through the API server, the kubelet and
+// containerd, to a port on the loopback of a pod.
+func (m *mesh) operators(t *testing.T) {
+	c := m.west
+	c.kubectl(t, "create clusterrolebinding isthmus-readers --clusterrole=isthmus-operator-read --user=ann")
+	c.kubectl(t, "create rolebinding isthmus-operators -n isthmus-system --clusterrole=isthmus-operator-connect --user=ann")
+	if out := c.must(t, "", "isthmus", c.as("ann", "status")...); !strings.Contains(out, "cluster     west") {
+		t.Errorf("status: %s", out)
+	}
+	export := meshtest.Export("shop", "checkout", "east")
+	if out, err := c.command(meshtest.Within(t, patience), export, "isthmus", c.as("ann", "apply", "-f", "-")...); err == nil || !strings.Contains(err.Error(), `user "ann" may not write in cluster west`) {
+		t.Errorf("a reader writes: %v %s", err, out)
+	}
+	if log := c.kubectl(t, "logs -n isthmus-system --tail=-1 -l app.kubernetes.io/name=isthmus"); !strings.Contains(log, "caller=ann") {
+		t.Errorf("the log does not name who was refused:\n%s", log)
+	}
+}
+
+// as are the arguments by which a user of the cluster runs isthmus.
+func (c *cluster) as(user string, args ...string) []string {
+	return append(args, "--kubeconfig", c.kubeconfig(user), "--context", "sandbox")
+}
