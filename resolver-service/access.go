@@ -36,6 +36,8 @@ const (
 	atOperator   = "operator"   // listen.operator, which only this user may open
 	atKubernetes = "kubernetes" // listen.kubernetes, for whom Kubernetes' RBAC lets in
 	atGateway    = "gateway"    // the reserved name at listen.gateway
+	// The reserved name there for clusters that are invited, whose roots are not known yet.
+	atInvitation = "invitation"
 )
 
 // access says who may call which method where. A method without a line is for nobody.
@@ -59,6 +61,13 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Graph_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Policies_FullMethodName: {operator, nobody},
+		v1alpha1.Link_Invite_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Follow_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Accept_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Confirm_FullMethodName:       {operator, nobody},
+		v1alpha1.Link_Invitations_FullMethodName:   {operator, nobody},
+		v1alpha1.Link_Revoke_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Trust_FullMethodName:         {operator, nobody},
 	},
 	atOperator:   operatorsAlone(),
 	atKubernetes: operatorsAlone(),
@@ -66,6 +75,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Peering_Exports_FullMethodName: {peer},
 		v1alpha1.Peering_Renew_FullMethodName:   {peer},
 	},
+	atInvitation: {v1alpha1.Linking_Meet_FullMethodName: {peer}},
 }
 
 // What Kubernetes' RBAC must allow who calls a method at listen.kubernetes.
@@ -94,6 +104,13 @@ var verbs = map[string]string{
 	v1alpha1.Inventory_Calls_FullMethodName:    mayRead,
 	v1alpha1.Inventory_Graph_FullMethodName:    mayRead,
 	v1alpha1.Inventory_Policies_FullMethodName: mayRead,
+	v1alpha1.Link_Invite_FullMethodName:        mayLink,
+	v1alpha1.Link_Follow_FullMethodName:        mayLink,
+	v1alpha1.Link_Accept_FullMethodName:        mayLink,
+	v1alpha1.Link_Confirm_FullMethodName:       mayLink,
+	v1alpha1.Link_Invitations_FullMethodName:   mayRead,
+	v1alpha1.Link_Revoke_FullMethodName:        mayLink,
+	v1alpha1.Link_Trust_FullMethodName:         mayRead,
 }
 
 // operatorsAlone lets operators call what verbs has, and nobody register.

@@ -147,6 +147,7 @@ type Gateway struct {
 	DrainTimeout   time.Duration `yaml:"drainTimeout"`
 	StallTimeout   time.Duration `yaml:"stallTimeout"`
 	AnswerTimeout  time.Duration `yaml:"answerTimeout"`
+	Advertise      []string      `yaml:"advertise"` // addresses at which other clusters reach it, for invitations
 }
 
 // Log says what is logged to standard error, and how.

@@ -76,10 +76,12 @@ func (s *Service) buildResolver() (err error) {
 	r.objects = objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 	}, s.store, s.feed, s.topology, s.log)
+	s.buildLink()
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
 		v1alpha1.RegisterObjectsServer(server, r.objects)
 		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, calls: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
+		v1alpha1.RegisterLinkServer(server, s.link)
 		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts, files: s.supportFiles()})
 	}
 	r.buildServers(s.Addr("resolver"))

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
+	"github.com/isthmus-mesh/isthmus/resolver-service/link"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
@@ -56,6 +57,7 @@ type Service struct {
 
 	resolver *resolver
 	ingress  *ingress
+	link     *link.Server
 	policies *keeper.Keeper // nil: none are kept
 	accounts accounts       // in Kubernetes
 	edges    builtEdges

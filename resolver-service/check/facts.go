@@ -253,7 +253,7 @@ func oneWay(f *Facts) (all []Result) {
 		r := Result{Level: Warn, Kind: ofPeer, Name: p.GetCluster()}
 		exports := 0
 		for _, a := range f.Exported {
-			if to := a.GetExportedTo(); slices.Contains(to, p.GetCluster()) || slices.Contains(to, "*") {
+			if Exported(a.GetExportedTo(), p.GetCluster()) {
 				exports++
 			}
 		}
@@ -290,6 +290,16 @@ func mtls(f *Facts) (all []Result) {
 	return all
 }
 
+// LacksRoots tells whether a sidecar trusts none of the roots, as far as it reports its anchors.
+func LacksRoots(anchors, roots []string) bool {
+	return len(anchors) > 0 && !slices.ContainsFunc(anchors, func(a string) bool { return slices.Contains(roots, a) })
+}
+
+// Exported tells whether an app that is exported to some clusters is so to this one.
+func Exported(to []string, cluster string) bool {
+	return slices.Contains(to, cluster) || slices.Contains(to, "*")
+}
+
 // sidecarRoots finds sidecars that meet another cluster, and trust none of its roots. Isthmus passes
 // their calls on untouched, so links are up all the same.
 func sidecarRoots(f *Facts) (all []Result) {
@@ -306,9 +316,7 @@ func sidecarRoots(f *Facts) (all []Result) {
 	for _, cluster := range slices.Sorted(maps.Keys(roots)) {
 		lacks := map[string]int{} // by app
 		for _, s := range f.Sidecars {
-			has := func(root string) bool { return slices.Contains(roots[cluster], root) }
-			if name := appName(s.GetApp()); len(s.GetTrustAnchors()) > 0 && !slices.ContainsFunc(s.GetTrustAnchors(), has) &&
-				(slices.Contains(exported[name], cluster) || slices.Contains(exported[name], "*") || s.LeadsTo(cluster)) {
+			if name := appName(s.GetApp()); LacksRoots(s.GetTrustAnchors(), roots[cluster]) && (Exported(exported[name], cluster) || s.LeadsTo(cluster)) {
 				lacks[name]++
 			}
 		}

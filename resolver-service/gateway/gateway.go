@@ -47,6 +47,10 @@ type Config struct {
 	// for the reserved name (see [catalog.Domain.PeerHost]); nil: nobody may ask for that. It
 	// gets the connection with every byte that the client sent, and closes it.
 	Peers func(net.Conn)
+	// Link takes over the TLS connections that ask for [catalog.Domain.LinkHost] of this cluster,
+	// like Peers, while Linking says so; nil: nobody may ask for that.
+	Link    func(net.Conn)
+	Linking func() bool
 	// Check is asked for each address right before the gateway connects to it as an instance
 	// of an app; after an error it does not. nil allows all. Any goroutine calls it.
 	Check func(netip.AddrPort) error

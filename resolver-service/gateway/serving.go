@@ -187,7 +187,7 @@ func (s *serving) welcome(client *net.TCPConn, h *halfOpen, in *replay, a *admit
 	switch {
 	case refused != nil:
 	case to.ofPeers():
-		s.handOver(client, greeting, a)
+		s.handOver(client, greeting, to.take, a)
 	default:
 		refused = s.connect(client, greeting, to, nil, a)
 	}

@@ -7282,6 +7282,1438 @@ func (x *GatewayStatus) GetSinceUnixMs() int64 {
 	return 0
 }
 
+// LinkOptions say how to link.
+type LinkOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// This cluster's gateways, "host:port". None: those of the configuration.
+	Gateways []string `protobuf:"bytes,1,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	// A Cluster object that names other gateways or another trust is replaced.
+	Replace bool `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"`
+	// The object is told, and not written.
+	Out bool `protobuf:"varint,3,opt,name=out,proto3" json:"out,omitempty"`
+	// Nothing is written before Confirm.
+	Confirm bool `protobuf:"varint,4,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// No app of the other cluster is to call this one, which needs no gateway then.
+	NoGateway     bool `protobuf:"varint,5,opt,name=no_gateway,json=noGateway,proto3" json:"no_gateway,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkOptions) Reset() {
+	*x = LinkOptions{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkOptions) ProtoMessage() {}
+
+func (x *LinkOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
+func (*LinkOptions) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *LinkOptions) GetGateways() []string {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+func (x *LinkOptions) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *LinkOptions) GetOut() bool {
+	if x != nil {
+		return x.Out
+	}
+	return false
+}
+
+func (x *LinkOptions) GetConfirm() bool {
+	if x != nil {
+		return x.Confirm
+	}
+	return false
+}
+
+func (x *LinkOptions) GetNoGateway() bool {
+	if x != nil {
+		return x.NoGateway
+	}
+	return false
+}
+
+type InviteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                    // that is invited
+	ExpiresS      uint32                 `protobuf:"varint,2,opt,name=expires_s,json=expiresS,proto3" json:"expires_s,omitempty"` // 0: 15 min
+	Options       *LinkOptions           `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InviteRequest) Reset() {
+	*x = InviteRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InviteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InviteRequest) ProtoMessage() {}
+
+func (x *InviteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
+func (*InviteRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *InviteRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *InviteRequest) GetExpiresS() uint32 {
+	if x != nil {
+		return x.ExpiresS
+	}
+	return 0
+}
+
+func (x *InviteRequest) GetOptions() *LinkOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type InviteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Invitation    string                 `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"` // the string, with the secret
+	State         *LinkState             `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InviteResponse) Reset() {
+	*x = InviteResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InviteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InviteResponse) ProtoMessage() {}
+
+func (x *InviteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
+func (*InviteResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *InviteResponse) GetInvitation() string {
+	if x != nil {
+		return x.Invitation
+	}
+	return ""
+}
+
+func (x *InviteResponse) GetState() *LinkState {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
+type FollowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *FollowRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type AcceptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Invitation    string                 `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"`
+	Options       *LinkOptions           `protobuf:"bytes,2,opt,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptRequest) Reset() {
+	*x = AcceptRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptRequest) ProtoMessage() {}
+
+func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
+func (*AcceptRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *AcceptRequest) GetInvitation() string {
+	if x != nil {
+		return x.Invitation
+	}
+	return ""
+}
+
+func (x *AcceptRequest) GetOptions() *LinkOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type ConfirmRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Same          bool                   `protobuf:"varint,2,opt,name=same,proto3" json:"same,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfirmRequest) Reset() {
+	*x = ConfirmRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfirmRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfirmRequest) ProtoMessage() {}
+
+func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
+func (*ConfirmRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *ConfirmRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ConfirmRequest) GetSame() bool {
+	if x != nil {
+		return x.Same
+	}
+	return false
+}
+
+type InvitationsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationsRequest) Reset() {
+	*x = InvitationsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationsRequest) ProtoMessage() {}
+
+func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
+func (*InvitationsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+}
+
+type InvitationsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Invitations   []*LinkState           `protobuf:"bytes,1,rep,name=invitations,proto3" json:"invitations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InvitationsResponse) Reset() {
+	*x = InvitationsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InvitationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InvitationsResponse) ProtoMessage() {}
+
+func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
+func (*InvitationsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *InvitationsResponse) GetInvitations() []*LinkState {
+	if x != nil {
+		return x.Invitations
+	}
+	return nil
+}
+
+type RevokeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // or the first digits of it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeRequest) Reset() {
+	*x = RevokeRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRequest) ProtoMessage() {}
+
+func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *RevokeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// LinkState is how an invitation is, or how one is accepted.
+type LinkState struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`           // in hexadecimal digits
+	Cluster string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // the other one
+	// open, meeting, confirm, linked, used, expired, revoked, spent, refused.
+	State         string   `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Words         []string `protobuf:"bytes,4,rep,name=words,proto3" json:"words,omitempty"` // once both sides have proved themselves
+	ExpiresUnixMs int64    `protobuf:"varint,5,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
+	TriesLeft     uint32   `protobuf:"varint,6,opt,name=tries_left,json=triesLeft,proto3" json:"tries_left,omitempty"`
+	Replica       string   `protobuf:"bytes,7,opt,name=replica,proto3" json:"replica,omitempty"` // that has it; empty where there is one service
+	By            string   `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`           // the operator who made it
+	Reason        string   `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`   // of the last refusal, such as "expired"
+	Error         string   `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`    // the same for people
+	Object        []byte   `protobuf:"bytes,11,opt,name=object,proto3" json:"object,omitempty"`  // the other's Cluster object as JSON, once linked
+	Result        string   `protobuf:"bytes,12,opt,name=result,proto3" json:"result,omitempty"`  // of its write: created, changed, unchanged, or told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkState) Reset() {
+	*x = LinkState{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkState) ProtoMessage() {}
+
+func (x *LinkState) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
+func (*LinkState) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+}
+
+func (x *LinkState) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *LinkState) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *LinkState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *LinkState) GetWords() []string {
+	if x != nil {
+		return x.Words
+	}
+	return nil
+}
+
+func (x *LinkState) GetExpiresUnixMs() int64 {
+	if x != nil {
+		return x.ExpiresUnixMs
+	}
+	return 0
+}
+
+func (x *LinkState) GetTriesLeft() uint32 {
+	if x != nil {
+		return x.TriesLeft
+	}
+	return 0
+}
+
+func (x *LinkState) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *LinkState) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *LinkState) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LinkState) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *LinkState) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *LinkState) GetResult() string {
+	if x != nil {
+		return x.Result
+	}
+	return ""
+}
+
+type LinkTrustRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkTrustRequest) Reset() {
+	*x = LinkTrustRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkTrustRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkTrustRequest) ProtoMessage() {}
+
+func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
+func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+}
+
+func (x *LinkTrustRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+type LinkTrustResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	OwnRoots        string                 `protobuf:"bytes,1,opt,name=own_roots,json=ownRoots,proto3" json:"own_roots,omitempty"`                      // all trust anchors of this cluster, in PEM
+	PeerRoots       string                 `protobuf:"bytes,2,opt,name=peer_roots,json=peerRoots,proto3" json:"peer_roots,omitempty"`                   // in PEM; empty: it has this cluster's own
+	Apps            []*LackingApp          `protobuf:"bytes,3,rep,name=apps,proto3" json:"apps,omitempty"`                                              // whose sidecars lack a root of it
+	SentryNamespace string                 `protobuf:"bytes,4,opt,name=sentry_namespace,json=sentryNamespace,proto3" json:"sentry_namespace,omitempty"` // of Dapr's control plane
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *LinkTrustResponse) Reset() {
+	*x = LinkTrustResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkTrustResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkTrustResponse) ProtoMessage() {}
+
+func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
+func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+}
+
+func (x *LinkTrustResponse) GetOwnRoots() string {
+	if x != nil {
+		return x.OwnRoots
+	}
+	return ""
+}
+
+func (x *LinkTrustResponse) GetPeerRoots() string {
+	if x != nil {
+		return x.PeerRoots
+	}
+	return ""
+}
+
+func (x *LinkTrustResponse) GetApps() []*LackingApp {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *LinkTrustResponse) GetSentryNamespace() string {
+	if x != nil {
+		return x.SentryNamespace
+	}
+	return ""
+}
+
+// LackingApp is an app whose sidecars lack the roots of a cluster.
+type LackingApp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Sidecars      uint32                 `protobuf:"varint,2,opt,name=sidecars,proto3" json:"sidecars,omitempty"` // that lack them
+	Meets         bool                   `protobuf:"varint,3,opt,name=meets,proto3" json:"meets,omitempty"`       // it is exported to the cluster, or its view leads there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LackingApp) Reset() {
+	*x = LackingApp{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LackingApp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LackingApp) ProtoMessage() {}
+
+func (x *LackingApp) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
+func (*LackingApp) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *LackingApp) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *LackingApp) GetSidecars() uint32 {
+	if x != nil {
+		return x.Sidecars
+	}
+	return 0
+}
+
+func (x *LackingApp) GetMeets() bool {
+	if x != nil {
+		return x.Meets
+	}
+	return false
+}
+
+type MeetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*MeetRequest_Hello
+	//	*MeetRequest_Offer
+	//	*MeetRequest_Decision
+	Message       isMeetRequest_Message `protobuf_oneof:"message"`
+	Mac           []byte                `protobuf:"bytes,4,opt,name=mac,proto3" json:"mac,omitempty"` // beside an offer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetRequest) Reset() {
+	*x = MeetRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetRequest) ProtoMessage() {}
+
+func (x *MeetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
+func (*MeetRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+}
+
+func (x *MeetRequest) GetMessage() isMeetRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *MeetRequest) GetHello() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*MeetRequest_Hello); ok {
+			return x.Hello
+		}
+	}
+	return nil
+}
+
+func (x *MeetRequest) GetOffer() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*MeetRequest_Offer); ok {
+			return x.Offer
+		}
+	}
+	return nil
+}
+
+func (x *MeetRequest) GetDecision() *MeetDecision {
+	if x != nil {
+		if x, ok := x.Message.(*MeetRequest_Decision); ok {
+			return x.Decision
+		}
+	}
+	return nil
+}
+
+func (x *MeetRequest) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+type isMeetRequest_Message interface {
+	isMeetRequest_Message()
+}
+
+type MeetRequest_Hello struct {
+	Hello []byte `protobuf:"bytes,1,opt,name=hello,proto3,oneof"` // a MeetHello
+}
+
+type MeetRequest_Offer struct {
+	Offer []byte `protobuf:"bytes,2,opt,name=offer,proto3,oneof"` // a MeetOffer
+}
+
+type MeetRequest_Decision struct {
+	Decision *MeetDecision `protobuf:"bytes,3,opt,name=decision,proto3,oneof"`
+}
+
+func (*MeetRequest_Hello) isMeetRequest_Message() {}
+
+func (*MeetRequest_Offer) isMeetRequest_Message() {}
+
+func (*MeetRequest_Decision) isMeetRequest_Message() {}
+
+type MeetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*MeetResponse_Welcome
+	//	*MeetResponse_Answer
+	//	*MeetResponse_Done
+	//	*MeetResponse_Refused
+	Message       isMeetResponse_Message `protobuf_oneof:"message"`
+	Mac           []byte                 `protobuf:"bytes,5,opt,name=mac,proto3" json:"mac,omitempty"` // beside an answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetResponse) Reset() {
+	*x = MeetResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetResponse) ProtoMessage() {}
+
+func (x *MeetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
+func (*MeetResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+}
+
+func (x *MeetResponse) GetMessage() isMeetResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *MeetResponse) GetWelcome() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*MeetResponse_Welcome); ok {
+			return x.Welcome
+		}
+	}
+	return nil
+}
+
+func (x *MeetResponse) GetAnswer() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*MeetResponse_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
+func (x *MeetResponse) GetDone() *MeetDone {
+	if x != nil {
+		if x, ok := x.Message.(*MeetResponse_Done); ok {
+			return x.Done
+		}
+	}
+	return nil
+}
+
+func (x *MeetResponse) GetRefused() string {
+	if x != nil {
+		if x, ok := x.Message.(*MeetResponse_Refused); ok {
+			return x.Refused
+		}
+	}
+	return ""
+}
+
+func (x *MeetResponse) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+type isMeetResponse_Message interface {
+	isMeetResponse_Message()
+}
+
+type MeetResponse_Welcome struct {
+	Welcome []byte `protobuf:"bytes,1,opt,name=welcome,proto3,oneof"` // a MeetWelcome
+}
+
+type MeetResponse_Answer struct {
+	Answer []byte `protobuf:"bytes,2,opt,name=answer,proto3,oneof"` // a MeetDescription
+}
+
+type MeetResponse_Done struct {
+	Done *MeetDone `protobuf:"bytes,3,opt,name=done,proto3,oneof"`
+}
+
+type MeetResponse_Refused struct {
+	Refused string `protobuf:"bytes,4,opt,name=refused,proto3,oneof"` // why, in one word
+}
+
+func (*MeetResponse_Welcome) isMeetResponse_Message() {}
+
+func (*MeetResponse_Answer) isMeetResponse_Message() {}
+
+func (*MeetResponse_Done) isMeetResponse_Message() {}
+
+func (*MeetResponse_Refused) isMeetResponse_Message() {}
+
+type MeetHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Commitment    []byte                 `protobuf:"bytes,2,opt,name=commitment,proto3" json:"commitment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetHello) Reset() {
+	*x = MeetHello{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetHello) ProtoMessage() {}
+
+func (x *MeetHello) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
+func (*MeetHello) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+}
+
+func (x *MeetHello) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *MeetHello) GetCommitment() []byte {
+	if x != nil {
+		return x.Commitment
+	}
+	return nil
+}
+
+type MeetWelcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Roots         string                 `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"` // in PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetWelcome) Reset() {
+	*x = MeetWelcome{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetWelcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetWelcome) ProtoMessage() {}
+
+func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
+func (*MeetWelcome) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+}
+
+func (x *MeetWelcome) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *MeetWelcome) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
+type MeetOffer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Nonce         []byte                 `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Cluster       *MeetDescription       `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetOffer) Reset() {
+	*x = MeetOffer{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetOffer) ProtoMessage() {}
+
+func (x *MeetOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
+func (*MeetOffer) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+}
+
+func (x *MeetOffer) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *MeetOffer) GetNonce() []byte {
+	if x != nil {
+		return x.Nonce
+	}
+	return nil
+}
+
+func (x *MeetOffer) GetCluster() *MeetDescription {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
+}
+
+// MeetDescription is what a cluster says of itself.
+type MeetDescription struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Gateways      []string               `protobuf:"bytes,3,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	TrustDomain   string                 `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	Roots         string                 `protobuf:"bytes,5,opt,name=roots,proto3" json:"roots,omitempty"` // in PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetDescription) Reset() {
+	*x = MeetDescription{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetDescription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetDescription) ProtoMessage() {}
+
+func (x *MeetDescription) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
+func (*MeetDescription) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+}
+
+func (x *MeetDescription) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *MeetDescription) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *MeetDescription) GetGateways() []string {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+func (x *MeetDescription) GetTrustDomain() string {
+	if x != nil {
+		return x.TrustDomain
+	}
+	return ""
+}
+
+func (x *MeetDescription) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
+type MeetDecision struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Refused       string                 `protobuf:"bytes,1,opt,name=refused,proto3" json:"refused,omitempty"` // why nothing is to be written; empty: write
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetDecision) Reset() {
+	*x = MeetDecision{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetDecision) ProtoMessage() {}
+
+func (x *MeetDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
+func (*MeetDecision) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+}
+
+func (x *MeetDecision) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+// MeetDone says that the inviter has written.
+type MeetDone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetDone) Reset() {
+	*x = MeetDone{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetDone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetDone) ProtoMessage() {}
+
+func (x *MeetDone) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
+func (*MeetDone) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+}
+
+// Invitation is the public part of an invitation.
+type Invitation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // that invites
+	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Gateways      []string               `protobuf:"bytes,3,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	TrustDomain   string                 `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	Roots         [][]byte               `protobuf:"bytes,5,rep,name=roots,proto3" json:"roots,omitempty"`     // the SHA-256 of each
+	Invited       string                 `protobuf:"bytes,6,opt,name=invited,proto3" json:"invited,omitempty"` // the name of the cluster that may accept
+	ExpiresUnix   int64                  `protobuf:"varint,7,opt,name=expires_unix,json=expiresUnix,proto3" json:"expires_unix,omitempty"`
+	Id            []byte                 `protobuf:"bytes,8,opt,name=id,proto3" json:"id,omitempty"`
+	Replicas      bool                   `protobuf:"varint,9,opt,name=replicas,proto3" json:"replicas,omitempty"` // one of several has it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Invitation) Reset() {
+	*x = Invitation{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Invitation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Invitation) ProtoMessage() {}
+
+func (x *Invitation) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
+func (*Invitation) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+}
+
+func (x *Invitation) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Invitation) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *Invitation) GetGateways() []string {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+func (x *Invitation) GetTrustDomain() string {
+	if x != nil {
+		return x.TrustDomain
+	}
+	return ""
+}
+
+func (x *Invitation) GetRoots() [][]byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+func (x *Invitation) GetInvited() string {
+	if x != nil {
+		return x.Invited
+	}
+	return ""
+}
+
+func (x *Invitation) GetExpiresUnix() int64 {
+	if x != nil {
+		return x.ExpiresUnix
+	}
+	return 0
+}
+
+func (x *Invitation) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Invitation) GetReplicas() bool {
+	if x != nil {
+		return x.Replicas
+	}
+	return false
+}
+
 var File_isthmus_v1alpha1_services_proto protoreflect.FileDescriptor
 
 const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
@@ -7874,7 +9306,112 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\"\n" +
-	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs2\xa1\x01\n" +
+	"\rsince_unix_ms\x18\x04 \x01(\x03R\vsinceUnixMs\"\x8e\x01\n" +
+	"\vLinkOptions\x12\x1a\n" +
+	"\bgateways\x18\x01 \x03(\tR\bgateways\x12\x18\n" +
+	"\areplace\x18\x02 \x01(\bR\areplace\x12\x10\n" +
+	"\x03out\x18\x03 \x01(\bR\x03out\x12\x18\n" +
+	"\aconfirm\x18\x04 \x01(\bR\aconfirm\x12\x1d\n" +
+	"\n" +
+	"no_gateway\x18\x05 \x01(\bR\tnoGateway\"\x7f\n" +
+	"\rInviteRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1b\n" +
+	"\texpires_s\x18\x02 \x01(\rR\bexpiresS\x127\n" +
+	"\aoptions\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\"c\n" +
+	"\x0eInviteResponse\x12\x1e\n" +
+	"\n" +
+	"invitation\x18\x01 \x01(\tR\n" +
+	"invitation\x121\n" +
+	"\x05state\x18\x02 \x01(\v2\x1b.isthmus.v1alpha1.LinkStateR\x05state\"\x1f\n" +
+	"\rFollowRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"h\n" +
+	"\rAcceptRequest\x12\x1e\n" +
+	"\n" +
+	"invitation\x18\x01 \x01(\tR\n" +
+	"invitation\x127\n" +
+	"\aoptions\x18\x02 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\"4\n" +
+	"\x0eConfirmRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04same\x18\x02 \x01(\bR\x04same\"\x14\n" +
+	"\x12InvitationsRequest\"T\n" +
+	"\x13InvitationsResponse\x12=\n" +
+	"\vinvitations\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.LinkStateR\vinvitations\"\x1f\n" +
+	"\rRevokeRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xb0\x02\n" +
+	"\tLinkState\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x14\n" +
+	"\x05words\x18\x04 \x03(\tR\x05words\x12&\n" +
+	"\x0fexpires_unix_ms\x18\x05 \x01(\x03R\rexpiresUnixMs\x12\x1d\n" +
+	"\n" +
+	"tries_left\x18\x06 \x01(\rR\ttriesLeft\x12\x18\n" +
+	"\areplica\x18\a \x01(\tR\areplica\x12\x0e\n" +
+	"\x02by\x18\b \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x14\n" +
+	"\x05error\x18\n" +
+	" \x01(\tR\x05error\x12\x16\n" +
+	"\x06object\x18\v \x01(\fR\x06object\x12\x16\n" +
+	"\x06result\x18\f \x01(\tR\x06result\",\n" +
+	"\x10LinkTrustRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"\xac\x01\n" +
+	"\x11LinkTrustResponse\x12\x1b\n" +
+	"\town_roots\x18\x01 \x01(\tR\bownRoots\x12\x1d\n" +
+	"\n" +
+	"peer_roots\x18\x02 \x01(\tR\tpeerRoots\x120\n" +
+	"\x04apps\x18\x03 \x03(\v2\x1c.isthmus.v1alpha1.LackingAppR\x04apps\x12)\n" +
+	"\x10sentry_namespace\x18\x04 \x01(\tR\x0fsentryNamespace\"g\n" +
+	"\n" +
+	"LackingApp\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
+	"\bsidecars\x18\x02 \x01(\rR\bsidecars\x12\x14\n" +
+	"\x05meets\x18\x03 \x01(\bR\x05meets\"\x98\x01\n" +
+	"\vMeetRequest\x12\x16\n" +
+	"\x05hello\x18\x01 \x01(\fH\x00R\x05hello\x12\x16\n" +
+	"\x05offer\x18\x02 \x01(\fH\x00R\x05offer\x12<\n" +
+	"\bdecision\x18\x03 \x01(\v2\x1e.isthmus.v1alpha1.MeetDecisionH\x00R\bdecision\x12\x10\n" +
+	"\x03mac\x18\x04 \x01(\fR\x03macB\t\n" +
+	"\amessage\"\xaf\x01\n" +
+	"\fMeetResponse\x12\x1a\n" +
+	"\awelcome\x18\x01 \x01(\fH\x00R\awelcome\x12\x18\n" +
+	"\x06answer\x18\x02 \x01(\fH\x00R\x06answer\x120\n" +
+	"\x04done\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MeetDoneH\x00R\x04done\x12\x1a\n" +
+	"\arefused\x18\x04 \x01(\tH\x00R\arefused\x12\x10\n" +
+	"\x03mac\x18\x05 \x01(\fR\x03macB\t\n" +
+	"\amessage\"E\n" +
+	"\tMeetHello\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1e\n" +
+	"\n" +
+	"commitment\x18\x02 \x01(\fR\n" +
+	"commitment\"9\n" +
+	"\vMeetWelcome\x12\x14\n" +
+	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
+	"\x05roots\x18\x02 \x01(\tR\x05roots\"n\n" +
+	"\tMeetOffer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\fR\x05nonce\x12;\n" +
+	"\acluster\x18\x03 \x01(\v2!.isthmus.v1alpha1.MeetDescriptionR\acluster\"\x98\x01\n" +
+	"\x0fMeetDescription\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1a\n" +
+	"\bgateways\x18\x03 \x03(\tR\bgateways\x12!\n" +
+	"\ftrust_domain\x18\x04 \x01(\tR\vtrustDomain\x12\x14\n" +
+	"\x05roots\x18\x05 \x01(\tR\x05roots\"(\n" +
+	"\fMeetDecision\x12\x18\n" +
+	"\arefused\x18\x01 \x01(\tR\arefused\"\n" +
+	"\n" +
+	"\bMeetDone\"\xfc\x01\n" +
+	"\n" +
+	"Invitation\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1a\n" +
+	"\bgateways\x18\x03 \x03(\tR\bgateways\x12!\n" +
+	"\ftrust_domain\x18\x04 \x01(\tR\vtrustDomain\x12\x14\n" +
+	"\x05roots\x18\x05 \x03(\fR\x05roots\x12\x18\n" +
+	"\ainvited\x18\x06 \x01(\tR\ainvited\x12!\n" +
+	"\fexpires_unix\x18\a \x01(\x03R\vexpiresUnix\x12\x0e\n" +
+	"\x02id\x18\b \x01(\fR\x02id\x12\x1a\n" +
+	"\breplicas\x18\t \x01(\bR\breplicas2\xa1\x01\n" +
 	"\bResolver\x12L\n" +
 	"\x05Watch\x12\x1e.isthmus.v1alpha1.WatchRequest\x1a\x1f.isthmus.v1alpha1.WatchResponse(\x010\x01\x12G\n" +
 	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\x83\x03\n" +
@@ -7898,7 +9435,17 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06Status\x12K\n" +
 	"\x06Status\x12\x1f.isthmus.v1alpha1.StatusRequest\x1a .isthmus.v1alpha1.StatusResponse\x12J\n" +
 	"\x05Check\x12\x1e.isthmus.v1alpha1.CheckRequest\x1a\x1f.isthmus.v1alpha1.CheckResponse0\x01\x12P\n" +
-	"\aSupport\x12 .isthmus.v1alpha1.SupportRequest\x1a!.isthmus.v1alpha1.SupportResponse0\x01B?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
+	"\aSupport\x12 .isthmus.v1alpha1.SupportRequest\x1a!.isthmus.v1alpha1.SupportResponse0\x012\xa7\x04\n" +
+	"\x04Link\x12K\n" +
+	"\x06Invite\x12\x1f.isthmus.v1alpha1.InviteRequest\x1a .isthmus.v1alpha1.InviteResponse\x12H\n" +
+	"\x06Follow\x12\x1f.isthmus.v1alpha1.FollowRequest\x1a\x1b.isthmus.v1alpha1.LinkState0\x01\x12H\n" +
+	"\x06Accept\x12\x1f.isthmus.v1alpha1.AcceptRequest\x1a\x1b.isthmus.v1alpha1.LinkState0\x01\x12H\n" +
+	"\aConfirm\x12 .isthmus.v1alpha1.ConfirmRequest\x1a\x1b.isthmus.v1alpha1.LinkState\x12Z\n" +
+	"\vInvitations\x12$.isthmus.v1alpha1.InvitationsRequest\x1a%.isthmus.v1alpha1.InvitationsResponse\x12F\n" +
+	"\x06Revoke\x12\x1f.isthmus.v1alpha1.RevokeRequest\x1a\x1b.isthmus.v1alpha1.LinkState\x12P\n" +
+	"\x05Trust\x12\".isthmus.v1alpha1.LinkTrustRequest\x1a#.isthmus.v1alpha1.LinkTrustResponse2T\n" +
+	"\aLinking\x12I\n" +
+	"\x04Meet\x12\x1d.isthmus.v1alpha1.MeetRequest\x1a\x1e.isthmus.v1alpha1.MeetResponse(\x010\x01B?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
 
 var (
 	file_isthmus_v1alpha1_services_proto_rawDescOnce sync.Once
@@ -7913,105 +9460,127 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
-	(ViewRoute_State)(0),     // 0: isthmus.v1alpha1.ViewRoute.State
-	(*App)(nil),              // 1: isthmus.v1alpha1.App
-	(*WatchRequest)(nil),     // 2: isthmus.v1alpha1.WatchRequest
-	(*Hello)(nil),            // 3: isthmus.v1alpha1.Hello
-	(*Instance)(nil),         // 4: isthmus.v1alpha1.Instance
-	(*Known)(nil),            // 5: isthmus.v1alpha1.Known
-	(*Drain)(nil),            // 6: isthmus.v1alpha1.Drain
-	(*Unreached)(nil),        // 7: isthmus.v1alpha1.Unreached
-	(*UnreachedGateway)(nil), // 8: isthmus.v1alpha1.UnreachedGateway
-	(*CallReport)(nil),       // 9: isthmus.v1alpha1.CallReport
-	(*RefusedLookups)(nil),   // 10: isthmus.v1alpha1.RefusedLookups
-	(*CallCount)(nil),        // 11: isthmus.v1alpha1.CallCount
-	(*WatchResponse)(nil),    // 12: isthmus.v1alpha1.WatchResponse
-	(*Access)(nil),           // 13: isthmus.v1alpha1.Access
-	(*AppSetEdit)(nil),       // 14: isthmus.v1alpha1.AppSetEdit
-	(*RemoteCaller)(nil),     // 15: isthmus.v1alpha1.RemoteCaller
-	(*Gateways)(nil),         // 16: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil),  // 17: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),        // 18: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),        // 19: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),   // 20: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),         // 21: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),    // 22: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),     // 23: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),      // 24: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),    // 25: isthmus.v1alpha1.ApplyResponse
-	(*EffectCounts)(nil),     // 26: isthmus.v1alpha1.EffectCounts
-	(*ExportEffect)(nil),     // 27: isthmus.v1alpha1.ExportEffect
-	(*AnalyzeRequest)(nil),   // 28: isthmus.v1alpha1.AnalyzeRequest
-	(*AnalyzeResponse)(nil),  // 29: isthmus.v1alpha1.AnalyzeResponse
-	(*Finding)(nil),          // 30: isthmus.v1alpha1.Finding
-	(*ApplyResult)(nil),      // 31: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),           // 32: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),        // 33: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),       // 34: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),      // 35: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),     // 36: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),    // 37: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),   // 38: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),  // 39: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),       // 40: isthmus.v1alpha1.PastObject
-	(*PoliciesRequest)(nil),  // 41: isthmus.v1alpha1.PoliciesRequest
-	(*PoliciesResponse)(nil), // 42: isthmus.v1alpha1.PoliciesResponse
-	(*AppPolicy)(nil),        // 43: isthmus.v1alpha1.AppPolicy
-	(*GraphRequest)(nil),     // 44: isthmus.v1alpha1.GraphRequest
-	(*GraphResponse)(nil),    // 45: isthmus.v1alpha1.GraphResponse
-	(*GraphApp)(nil),         // 46: isthmus.v1alpha1.GraphApp
-	(*GraphCluster)(nil),     // 47: isthmus.v1alpha1.GraphCluster
-	(*GraphCall)(nil),        // 48: isthmus.v1alpha1.GraphCall
-	(*GraphRoute)(nil),       // 49: isthmus.v1alpha1.GraphRoute
-	(*CallsRequest)(nil),     // 50: isthmus.v1alpha1.CallsRequest
-	(*CallsResponse)(nil),    // 51: isthmus.v1alpha1.CallsResponse
-	(*Callee)(nil),           // 52: isthmus.v1alpha1.Callee
-	(*CallerState)(nil),      // 53: isthmus.v1alpha1.CallerState
-	(*ProbeRequest)(nil),     // 54: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),    // 55: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),   // 56: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),      // 57: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),     // 58: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),         // 59: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),    // 60: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),      // 61: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),  // 62: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil), // 63: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),     // 64: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),    // 65: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),   // 66: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),            // 67: isthmus.v1alpha1.Event
-	(*EventField)(nil),       // 68: isthmus.v1alpha1.EventField
-	(*ExportsRequest)(nil),   // 69: isthmus.v1alpha1.ExportsRequest
-	(*RenewRequest)(nil),     // 70: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),    // 71: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),  // 72: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),           // 73: isthmus.v1alpha1.Export
-	(*SupportRequest)(nil),   // 74: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),  // 75: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),    // 76: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),     // 77: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),    // 78: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),      // 79: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),   // 80: isthmus.v1alpha1.StatusResponse
-	(*PoliciesStatus)(nil),   // 81: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),        // 82: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),        // 83: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),     // 84: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),        // 85: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),      // 86: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),      // 87: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),          // 88: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),     // 89: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),      // 90: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),      // 91: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),    // 92: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),       // 93: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),            // 94: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),    // 95: isthmus.v1alpha1.GatewayStatus
-	(*Allow)(nil),            // 96: isthmus.v1alpha1.Allow
+	(ViewRoute_State)(0),        // 0: isthmus.v1alpha1.ViewRoute.State
+	(*App)(nil),                 // 1: isthmus.v1alpha1.App
+	(*WatchRequest)(nil),        // 2: isthmus.v1alpha1.WatchRequest
+	(*Hello)(nil),               // 3: isthmus.v1alpha1.Hello
+	(*Instance)(nil),            // 4: isthmus.v1alpha1.Instance
+	(*Known)(nil),               // 5: isthmus.v1alpha1.Known
+	(*Drain)(nil),               // 6: isthmus.v1alpha1.Drain
+	(*Unreached)(nil),           // 7: isthmus.v1alpha1.Unreached
+	(*UnreachedGateway)(nil),    // 8: isthmus.v1alpha1.UnreachedGateway
+	(*CallReport)(nil),          // 9: isthmus.v1alpha1.CallReport
+	(*RefusedLookups)(nil),      // 10: isthmus.v1alpha1.RefusedLookups
+	(*CallCount)(nil),           // 11: isthmus.v1alpha1.CallCount
+	(*WatchResponse)(nil),       // 12: isthmus.v1alpha1.WatchResponse
+	(*Access)(nil),              // 13: isthmus.v1alpha1.Access
+	(*AppSetEdit)(nil),          // 14: isthmus.v1alpha1.AppSetEdit
+	(*RemoteCaller)(nil),        // 15: isthmus.v1alpha1.RemoteCaller
+	(*Gateways)(nil),            // 16: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),     // 17: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),           // 18: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),           // 19: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),      // 20: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),            // 21: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),       // 22: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),        // 23: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),         // 24: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),       // 25: isthmus.v1alpha1.ApplyResponse
+	(*EffectCounts)(nil),        // 26: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),        // 27: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),      // 28: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),     // 29: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),             // 30: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),         // 31: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),              // 32: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),           // 33: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),          // 34: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),         // 35: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),        // 36: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),       // 37: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),      // 38: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),     // 39: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),          // 40: isthmus.v1alpha1.PastObject
+	(*PoliciesRequest)(nil),     // 41: isthmus.v1alpha1.PoliciesRequest
+	(*PoliciesResponse)(nil),    // 42: isthmus.v1alpha1.PoliciesResponse
+	(*AppPolicy)(nil),           // 43: isthmus.v1alpha1.AppPolicy
+	(*GraphRequest)(nil),        // 44: isthmus.v1alpha1.GraphRequest
+	(*GraphResponse)(nil),       // 45: isthmus.v1alpha1.GraphResponse
+	(*GraphApp)(nil),            // 46: isthmus.v1alpha1.GraphApp
+	(*GraphCluster)(nil),        // 47: isthmus.v1alpha1.GraphCluster
+	(*GraphCall)(nil),           // 48: isthmus.v1alpha1.GraphCall
+	(*GraphRoute)(nil),          // 49: isthmus.v1alpha1.GraphRoute
+	(*CallsRequest)(nil),        // 50: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),       // 51: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),              // 52: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),         // 53: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),        // 54: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),       // 55: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),      // 56: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),         // 57: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),        // 58: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),            // 59: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),       // 60: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),         // 61: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),     // 62: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil),    // 63: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),        // 64: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),       // 65: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),      // 66: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),               // 67: isthmus.v1alpha1.Event
+	(*EventField)(nil),          // 68: isthmus.v1alpha1.EventField
+	(*ExportsRequest)(nil),      // 69: isthmus.v1alpha1.ExportsRequest
+	(*RenewRequest)(nil),        // 70: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),       // 71: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),     // 72: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),              // 73: isthmus.v1alpha1.Export
+	(*SupportRequest)(nil),      // 74: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),     // 75: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),       // 76: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),        // 77: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),       // 78: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),         // 79: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),      // 80: isthmus.v1alpha1.StatusResponse
+	(*PoliciesStatus)(nil),      // 81: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),           // 82: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),           // 83: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),        // 84: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),           // 85: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),         // 86: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),         // 87: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),             // 88: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),        // 89: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),         // 90: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),         // 91: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),       // 92: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),          // 93: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),               // 94: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),       // 95: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),         // 96: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),       // 97: isthmus.v1alpha1.InviteRequest
+	(*InviteResponse)(nil),      // 98: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),       // 99: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),       // 100: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),      // 101: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),  // 102: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil), // 103: isthmus.v1alpha1.InvitationsResponse
+	(*RevokeRequest)(nil),       // 104: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),           // 105: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),    // 106: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),   // 107: isthmus.v1alpha1.LinkTrustResponse
+	(*LackingApp)(nil),          // 108: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),         // 109: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),        // 110: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),           // 111: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),         // 112: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),           // 113: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),     // 114: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),        // 115: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),            // 116: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),          // 117: isthmus.v1alpha1.Invitation
+	(*Allow)(nil),               // 118: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -8094,7 +9663,7 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	73,  // 77: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
 	1,   // 78: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
 	1,   // 79: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	96,  // 80: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	118, // 80: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
 	1,   // 81: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
 	79,  // 82: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
 	91,  // 83: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
@@ -8115,49 +9684,74 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	92,  // 98: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
 	95,  // 99: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
 	94,  // 100: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	2,   // 101: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	20,  // 102: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	23,  // 103: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	34,  // 104: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	37,  // 105: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	38,  // 106: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28,  // 107: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	57,  // 108: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	62,  // 109: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	65,  // 110: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	54,  // 111: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	50,  // 112: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	44,  // 113: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	41,  // 114: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	69,  // 115: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	70,  // 116: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	76,  // 117: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	77,  // 118: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	74,  // 119: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	12,  // 120: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	21,  // 121: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	25,  // 122: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	35,  // 123: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	25,  // 124: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	39,  // 125: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	29,  // 126: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	58,  // 127: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	63,  // 128: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	66,  // 129: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	55,  // 130: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	51,  // 131: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	45,  // 132: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	42,  // 133: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	72,  // 134: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	71,  // 135: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	80,  // 136: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	78,  // 137: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	75,  // 138: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	120, // [120:139] is the sub-list for method output_type
-	101, // [101:120] is the sub-list for method input_type
-	101, // [101:101] is the sub-list for extension type_name
-	101, // [101:101] is the sub-list for extension extendee
-	0,   // [0:101] is the sub-list for field type_name
+	96,  // 101: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	105, // 102: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	96,  // 103: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	105, // 104: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	108, // 105: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	1,   // 106: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	115, // 107: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	116, // 108: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	114, // 109: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 110: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	20,  // 111: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	23,  // 112: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	34,  // 113: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	37,  // 114: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	38,  // 115: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28,  // 116: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	57,  // 117: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	62,  // 118: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	65,  // 119: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	54,  // 120: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	50,  // 121: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	44,  // 122: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	41,  // 123: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	69,  // 124: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	70,  // 125: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	76,  // 126: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	77,  // 127: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	74,  // 128: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	97,  // 129: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	99,  // 130: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	100, // 131: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	101, // 132: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	102, // 133: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	104, // 134: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	106, // 135: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	109, // 136: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	12,  // 137: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	21,  // 138: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	25,  // 139: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	35,  // 140: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	25,  // 141: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	39,  // 142: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	29,  // 143: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	58,  // 144: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	63,  // 145: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	66,  // 146: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	55,  // 147: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	51,  // 148: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	45,  // 149: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	42,  // 150: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	72,  // 151: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	71,  // 152: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	80,  // 153: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	78,  // 154: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	75,  // 155: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	98,  // 156: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	105, // 157: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	105, // 158: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	105, // 159: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	103, // 160: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	105, // 161: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	107, // 162: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	110, // 163: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	137, // [137:164] is the sub-list for method output_type
+	110, // [110:137] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -8172,15 +9766,26 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Unreached)(nil),
 		(*WatchRequest_Calls)(nil),
 	}
+	file_isthmus_v1alpha1_services_proto_msgTypes[108].OneofWrappers = []any{
+		(*MeetRequest_Hello)(nil),
+		(*MeetRequest_Offer)(nil),
+		(*MeetRequest_Decision)(nil),
+	}
+	file_isthmus_v1alpha1_services_proto_msgTypes[109].OneofWrappers = []any{
+		(*MeetResponse_Welcome)(nil),
+		(*MeetResponse_Answer)(nil),
+		(*MeetResponse_Done)(nil),
+		(*MeetResponse_Refused)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   95,
+			NumMessages:   117,
 			NumExtensions: 0,
-			NumServices:   5,
+			NumServices:   7,
 		},
 		GoTypes:           file_isthmus_v1alpha1_services_proto_goTypes,
 		DependencyIndexes: file_isthmus_v1alpha1_services_proto_depIdxs,
