@@ -4,10 +4,10 @@ DAPRD_MODULE := components/daprd
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
 DAPRD_TAGS ?= stablecomponents
 
-# What is built runs on any Linux, and is the same from the same commit wherever it is built. What
-# vets and checks shares the packages that this compiles.
+# What is built runs on any Linux, and is the same from the same commit wherever it is built, and
+# whatever tags that has. What vets and checks shares the packages that this compiles.
 build build-full daprd daprd-stock sentry operator injector lint: export CGO_ENABLED = 0
-build build-full daprd daprd-stock sentry operator injector lint: export GOFLAGS = -trimpath
+build build-full daprd daprd-stock sentry operator injector lint: export GOFLAGS = -trimpath -buildvcs=false
 
 .PHONY: help build build-full
 help: ## this list
@@ -56,7 +56,7 @@ kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserv
 node: $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kube-proxy kubelet) ## the rest of Kubernetes, from source: what runs pods
 helm: $(BIN)/helm ## bin/helm, from source: it makes the plain manifests from the charts
 coredns: $(BIN)/coredns ## bin/coredns, from source
-servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java: those of this machine, or their packages unpacked into bin/servers
+servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
 	@.ci/grpc-js

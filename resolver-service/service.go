@@ -52,6 +52,7 @@ type Service struct {
 	registry    *prometheus.Registry
 	metrics     *admin.Metrics
 	age         revisionAge
+	findings    findings
 	connections *connections
 
 	resolver *resolver
@@ -210,6 +211,9 @@ func (s *Service) buildEdges() (err error) {
 	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.since); err != nil {
 		return err
 	}
+	if err = s.registry.Register(&s.findings); err != nil {
+		return err
+	}
 	if s.connections, err = newConnections(s.registry); err != nil {
 		return err
 	}
@@ -245,6 +249,7 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 		core.start("policies", s.policies.Run)
 	}
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil
 }

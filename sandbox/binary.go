@@ -41,6 +41,8 @@ var known = map[string]pkg{
 	"containerd":   {"containerd", "", systemDirectories},
 	"ctr":          {"containerd", "", systemDirectories},
 	"runc":         {"runc", "", systemDirectories},
+	"prometheus":   {"prometheus", "", systemDirectories},
+	"promtool":     {"prometheus", "", systemDirectories},
 	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
 	"knotd":        {"knot", "knot", systemDirectories},
 	"nsd":          {"nsd", "nsd", systemDirectories},

@@ -218,7 +218,7 @@ func (e *examination) service(ctx context.Context, way *check.Way) (cluster stri
 		way.Denied, way.Old = status.Code(err) == codes.PermissionDenied, status.Code(err) == codes.Unimplemented
 		way.Err = conn.Explain(err)
 	}
-	if o.Plain() && o.Cluster != "" { // otherwise its certificate says which cluster's it is
+	if o.Unnamed() && o.Cluster != "" { // otherwise its certificate says which cluster's it is
 		if _, err := conn.ClusterName(ctx); err != nil {
 			failed(err)
 			return "", nil, nil, nil

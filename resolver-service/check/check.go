@@ -224,6 +224,30 @@ func Run(ctx context.Context, f *Facts, emit func([]Result) error) error {
 	return cmp.Or(err, ctx.Err())
 }
 
+// Look makes the checks that only read what the service publishes, and returns the faults.
+func Look(f *Facts) (faults []Result) {
+	for _, c := range Table {
+		if c.look != nil {
+			for _, r := range f.complete(c.Name, c.look(f)) {
+				if r.Level != OK {
+					faults = append(faults, r)
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// Looks are the names of these checks.
+func Looks() (names []string) {
+	for _, c := range Table {
+		if c.look != nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
 // complete adds what all results of a check share. No fault is an OK.
 func (f *Facts) complete(name string, faults []Result) []Result {
 	if len(faults) == 0 {

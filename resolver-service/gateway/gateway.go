@@ -100,6 +100,7 @@ type Gateway struct {
 	metrics  *metrics
 	refused  *refusals
 	loads    *loads
+	exports  *trafficByExport
 	shares   *shares
 	inflight *inflight
 	id       gatewayID
@@ -117,7 +118,8 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: Config.Table and Config.Logger must be set")
 	}
 	cfg = cfg.withDefaults()
-	m, err := newMetrics(cfg.Metrics)
+	exports := newTrafficByExport(cfg.Table)
+	m, err := newMetrics(&cfg, exports)
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +128,7 @@ func New(cfg Config) (*Gateway, error) {
 		metrics:  m,
 		refused:  newRefusals(cfg.Logger, m),
 		loads:    newLoads(),
+		exports:  exports,
 		shares:   newShares(&cfg),
 		inflight: newInflight(),
 		hello:    &tls.Config{GetConfigForClient: stopAtHello},

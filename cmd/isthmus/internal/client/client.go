@@ -99,6 +99,16 @@ type Conn struct {
 	*grpc.ClientConn
 	options Options
 	cluster string // as the service says; empty: it was not asked
+	way     func() // closes what the connection goes through; nil: nothing
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	err := c.ClientConn.Close()
+	if c.way != nil {
+		c.way()
+	}
+	return err
 }
 
 // Service is the service's address, for messages.

@@ -33,7 +33,7 @@ func (o Options) OnKubernetes() bool { return o.Kubeconfig != "" || o.KubeContex
 func (o Options) Namespace() string { return cmp.Or(o.KubeNamespace, usualNamespace) }
 
 // dialKubernetes prepares a connection to a pod of the service, as the user of a kubeconfig.
-func dialKubernetes(ctx context.Context, o Options) (*Conn, error) {
+func dialKubernetes(ctx context.Context, o Options) (conn *Conn, err error) {
 	cluster, err := kube.Open(o.Kubeconfig, o.KubeContext)
 	if errors.Is(err, kube.ErrNoContext) {
 		err = fmt.Errorf("%w: %w", ErrUse, err)
@@ -41,6 +41,11 @@ func dialKubernetes(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			cluster.Close()
+		}
+	}()
 	pod, err := servingPod(ctx, cluster, o.Namespace())
 	if err != nil {
 		return nil, err
@@ -53,11 +58,8 @@ func dialKubernetes(ctx context.Context, o Options) (*Conn, error) {
 	dial := func(ctx context.Context, name string) (net.Conn, error) {
 		return cluster.Dial(ctx, pod.Metadata.Namespace, name, port)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(as, grpc.WithContextDialer(dial), answers())...)
-	if err != nil {
-		return nil, err
-	}
-	return &Conn{ClientConn: conn, options: o}, nil
+	through, err := grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(as, grpc.WithContextDialer(dial), answers())...)
+	return &Conn{ClientConn: through, options: o, way: cluster.Close}, err
 }
 
 // servingPod is a pod of the service: one that is ready, or else one that runs, which can say why it
