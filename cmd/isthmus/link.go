@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ func askPerson(cmd *cobra.Command, question string) bool {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [yes/no] ", question)
 	said := make(chan string, 1)
 	go func() { // goes on if the program is told to end meanwhile
-		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		line, _ := readLine(cmd.InOrStdin())
 		said <- line
 	}()
 	select {
@@ -146,9 +145,24 @@ func secretArgument(cmd *cobra.Command, arg string) (string, error) {
 	if f, ok := cmd.InOrStdin().(*os.File); ok && show.ScreenOf(f).Terminal {
 		fmt.Fprintln(cmd.ErrOrStderr(), "paste the invitation, and press Enter:")
 	}
-	line, err := bufio.NewReaderSize(io.LimitReader(cmd.InOrStdin(), 32<<10), 32<<10).ReadString('\n')
-	if err == io.EOF && line != "" {
-		err = nil
+	return readLine(cmd.InOrStdin())
+}
+
+// maxLine bounds a line that is read, in bytes.
+const maxLine = 32 << 10
+
+// readLine reads a line and nothing after it, since more may be asked for later.
+func readLine(from io.Reader) (string, error) {
+	var line []byte
+	for b := make([]byte, 1); len(line) < maxLine; {
+		n, err := from.Read(b)
+		switch {
+		case n == 1 && b[0] == '\n', err == io.EOF && len(line)+n > 0:
+			return string(append(line, b[:n]...)), nil
+		case err != nil:
+			return "", err
+		}
+		line = append(line, b[:n]...)
 	}
-	return line, err
+	return "", fmt.Errorf("a line is longer than %d bytes", maxLine)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -451,4 +452,16 @@ func TestMeetingsAreBounded(t *testing.T) {
 	}
 	_, err = east.Invite(t.Context(), &v1alpha1.InviteRequest{Cluster: "west"})
 	refusedFor(t, err, Busy)
+}
+
+func TestEveryReasonIsInTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/how-to/connect-clusters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason := range advice {
+		if !strings.Contains(string(page), "`"+string(reason)+"`") {
+			t.Errorf("connect-clusters.md says nothing of %s", reason)
+		}
+	}
 }

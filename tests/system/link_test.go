@@ -3,7 +3,11 @@ package system
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -146,9 +150,93 @@ func TestLinkByHand(t *testing.T) {
 	})
 	refused("used", d.west, invitation, "link", "accept", "-", "--gateway", d.west.Gateway)
 
+	// With --confirm each side waits for its person, and one who finds other words ends it.
+	confirmed := d.invites(t, "--confirm")
+	out, errs, err := d.isthmus(t, d.west, confirmed.invitation+"\nno\n", "link", "accept", "-", "--confirm", "--replace")
+	if err == nil || !strings.Contains(errs, "(not-confirmed)") {
+		t.Errorf("not confirmed: %v\n%s%s", err, out, errs)
+	}
+	if _, errs, err := confirmed.end("yes"); err == nil || !strings.Contains(errs, "(not-confirmed)") {
+		t.Errorf("the inviter is told: %v\n%s", err, errs)
+	}
+	if out, _ := d.run(t, d.west, "", "get", "clusters", "-o", "json"); strings.Contains(out, "203.0.113.99") {
+		t.Errorf("written: %s", out)
+	}
+	confirmed = d.invites(t, "--confirm", "--out", "-")
+	done := make(chan string, 1)
+	go func() {
+		_, errs, _ := d.isthmus(t, d.west, confirmed.invitation+"\nyes\n", "link", "accept", "-", "--confirm", "--replace", "--gateway", d.west.Gateway)
+		done <- errs
+	}()
+	out, errs, err = confirmed.end("yes")
+	if there := <-done; err != nil || wordsIn(t, errs) != wordsIn(t, there) || !strings.Contains(out, d.west.Gateway) {
+		t.Errorf("confirmed: %v\n%s%s\nand west: %s", err, out, errs, there)
+	}
+
 	second, errs := d.run(t, d.east, "", "link", "invite", "west", "--gateway", d.east.Gateway, "--expires", "1h")
 	_, id, _ := strings.Cut(errs, "isthmus link revoke ")
 	id, _, _ = strings.Cut(id, " ")
 	d.run(t, d.east, "", "link", "revoke", id)
 	refused("revoked", d.west, second, "link", "accept", "-", "--gateway", d.west.Gateway)
+}
+
+// inviting is an "isthmus link invite" that goes on.
+type inviting struct {
+	cmd        *exec.Cmd
+	in         io.WriteCloser
+	out, errs  lines
+	invitation string
+}
+
+// lines is output that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write takes more.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String is all of it.
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// invites starts an invitation in east that waits, and reads its string.
+func (d *domains) invites(t *testing.T, args ...string) *inviting {
+	t.Helper()
+	binary, err := sandbox.Binary("isthmus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &inviting{cmd: exec.CommandContext(meshtest.Within(t, meshtest.Patience), binary, append([]string{"link", "invite", "west", "--gateway", d.east.Gateway}, args...)...)}
+	i.cmd.Env = append(os.Environ(), d.east.CommandLine()...)
+	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.errs
+	if i.in, err = i.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		i.invitation = strings.TrimSpace(lineWith(i.out.String()+i.errs.String(), "isthmus-link-1."))
+		if i.invitation == "" || !strings.Contains(i.errs.String(), "revoke") {
+			return errors.New("no invitation yet")
+		}
+		return nil
+	})
+	return i
+}
+
+// end answers its question, and waits for its end.
+func (i *inviting) end(says string) (out, errs string, err error) {
+	_, _ = io.WriteString(i.in, says+"\n") // it may have ended
+	err = i.cmd.Wait()
+	return i.out.String(), i.errs.String(), err
 }
