@@ -369,7 +369,7 @@ func TestAnInstalledChartIsUpgradedAndRemoved(t *testing.T) {
 	}
 	on("uninstall", "isthmus", "-n", "isthmus-system")
 	on("uninstall", "isthmus-crds", "-n", "isthmus-system")
-	if out, err := shared.Run("", "get", "appexport", "orders", "-n", "shop"); err != nil {
+	if out, err := shared.Run("", "delete", "appexport", "orders", "-n", "shop"); err != nil {
 		t.Errorf("the objects are gone with the charts: %v %s", err, out)
 	}
 }

@@ -184,28 +184,28 @@ func TestLinkByHand(t *testing.T) {
 type inviting struct {
 	cmd        *exec.Cmd
 	in         io.WriteCloser
-	out, errs  lines
+	out, errs  printed
 	invitation string
 }
 
-// lines is output that is read while it is written.
-type lines struct {
+// printed is output that is read while it is written.
+type printed struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
 // Write takes more.
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
+func (p *printed) Write(more []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(more)
 }
 
 // String is all of it.
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
 }
 
 // invites starts an invitation in east that waits, and reads its string.

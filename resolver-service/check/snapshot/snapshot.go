@@ -106,7 +106,7 @@ func Read(ctx context.Context, server *apiserver.Server, namespace string) (*Sna
 	}
 	for path, into := range map[string]any{"/version": &version, "/apis": &groups} {
 		if _, err := r.get(path, into); err != nil {
-			return nil, fmt.Errorf("Kubernetes %w", err)
+			return nil, fmt.Errorf("the version and groups of Kubernetes: %w", err)
 		}
 	}
 	s.Version = version.GitVersion
