@@ -102,7 +102,7 @@ HEAVY := 700
 TEST_PACKAGES ?= 6
 
 # Those that take longest begin first, so that the rest runs beside them and not before.
-LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
+LONGEST := ./tests/system ./tests/monitoring ./tests/charts ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
 
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
 # The tag links all Dapr components, so that the tests of each run.
