@@ -41,7 +41,7 @@ type linkFlags struct {
 }
 
 func (f *linkFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.gateways, "gateway", nil, "where the other cluster reaches this one's gateway, host:port; can be given more than once; without it gateway.advertise of isthmus.yaml")
+	cmd.Flags().StringSliceVar(&f.gateways, "gateway", nil, "where the other cluster reaches this one's gateway, host:port; can be given more than once; without it gateway.advertise of isthmus.yaml, or in Kubernetes the address of the gateway's load balancer")
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace a Cluster object that names other gateways or another trust")
 	cmd.Flags().BoolVar(&f.confirm, "confirm", false, "write nothing before you have found the same four words on both sides")
 	cmd.Flags().StringVar(&f.out, "out", "", "write the Cluster object to this file, or - for standard output, and not to the store")
@@ -51,6 +51,23 @@ func (f *linkFlags) add(cmd *cobra.Command) {
 func (f *linkFlags) options() *v1alpha1.LinkOptions {
 	return &v1alpha1.LinkOptions{Gateways: f.gateways, Replace: f.replace, Confirm: f.confirm, Out: f.out != ""}
 }
+
+// ask asks the service, and again with the addresses that Kubernetes knows of its gateway if none is
+// known otherwise. That refusal comes before anything has happened.
+func (f *linkFlags) ask(ctx context.Context, cmd *cobra.Command, conn *client.Conn, call func() error) error {
+	err := call()
+	if err == nil || len(f.gateways) > 0 || !strings.Contains(err.Error(), "("+noGateway+")") {
+		return err
+	}
+	if f.gateways = conn.Gateways(ctx); len(f.gateways) == 0 {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "other clusters reach this one's gateway at %s, as its Service has it\n", strings.Join(f.gateways, ", "))
+	return call()
+}
+
+// noGateway is how a service says that it knows no address of its gateway.
+const noGateway = "no-gateway"
 
 // askPerson asks a question, and tells whether the answer is yes. No answer is no.
 func askPerson(cmd *cobra.Command, question string) bool {

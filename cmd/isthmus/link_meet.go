@@ -48,8 +48,12 @@ With --wait, --confirm or --out the command goes on until the invitation is acce
 			if err := announce(ctx, cmd, conn); err != nil {
 				return err
 			}
-			answer, err := v1alpha1.NewLinkClient(conn).Invite(ctx, &v1alpha1.InviteRequest{
-				Cluster: args[0], ExpiresS: uint32(expires.Seconds()), Options: flags.options(),
+			var answer *v1alpha1.InviteResponse
+			err := flags.ask(ctx, cmd, conn, func() (err error) {
+				answer, err = v1alpha1.NewLinkClient(conn).Invite(ctx, &v1alpha1.InviteRequest{
+					Cluster: args[0], ExpiresS: uint32(expires.Seconds()), Options: flags.options(),
+				})
+				return err
 			})
 			if err != nil {
 				return err
@@ -111,9 +115,9 @@ With - the invitation is read from standard input, where no list of processes sh
 	output := outputFlag(cmd)
 	flags := &linkFlags{}
 	flags.add(cmd)
-	noGateway := cmd.Flags().Bool("no-gateway", false, "no app there is to call this cluster, which then needs no gateway")
+	without := cmd.Flags().Bool("no-gateway", false, "no app there is to call this cluster, which then needs no gateway")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *noGateway && len(flags.gateways) > 0 {
+		if *without && len(flags.gateways) > 0 {
 			return misused(errors.New("--gateway and --no-gateway exclude each other; keep one"))
 		}
 		invitation, err := secretArgument(cmd, args[0])
@@ -123,15 +127,18 @@ With - the invitation is read from standard input, where no list of processes sh
 		if err := waiting(cmd, true, meetingTime); err != nil {
 			return err
 		}
-		options := flags.options()
-		options.NoGateway = *noGateway
 		return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			if err := announce(ctx, cmd, conn); err != nil {
 				return err
 			}
 			l := &linking{cmd: cmd, conn: conn, flags: flags}
-			stream, err := v1alpha1.NewLinkClient(conn).Accept(ctx, &v1alpha1.AcceptRequest{Invitation: invitation, Options: options})
-			if err := receive(stream, err, l.take); err != nil {
+			err := flags.ask(ctx, cmd, conn, func() error {
+				options := flags.options()
+				options.NoGateway = *without
+				stream, err := v1alpha1.NewLinkClient(conn).Accept(ctx, &v1alpha1.AcceptRequest{Invitation: invitation, Options: options})
+				return receive(stream, err, l.take)
+			})
+			if err != nil {
 				return err
 			}
 			return l.end(ctx, output.Format)

@@ -25,13 +25,14 @@ var shared = serverstest.Kubernetes{Users: []string{"service", "bob", "carl", "d
 func TestMain(m *testing.M) { serverstest.Main(m, shared.End) }
 
 // rights are those of the service's account in the chart, and of people: ann reads by her group, bob
-// writes, carl may do nothing but find the pod, and dora not even that.
+// writes and links, carl may do nothing but find the pod, and dora not even that.
 var rights = []string{
 	"create namespace isthmus-system",
 	"create clusterrolebinding isthmus-reviewer --clusterrole=isthmus-reviewer --user=service",
 	"create rolebinding isthmus-authentication-reader -n kube-system --role=extension-apiserver-authentication-reader --user=service",
 	"create clusterrolebinding platform-reads --clusterrole=isthmus-operator-read --group=platform",
 	"create clusterrolebinding bob-writes --clusterrole=isthmus-operator-write --user=bob",
+	"create clusterrolebinding bob-links --clusterrole=isthmus-operator-link --user=bob",
 	"create rolebinding operators -n isthmus-system --clusterrole=isthmus-operator-connect --group=platform --user=bob --user=carl",
 	"create role view -n isthmus-system --verb=get,list --resource=events,pods/log", // as the ClusterRole of that name, which a controller fills
 	"create rolebinding bob-views -n isthmus-system --role=view --user=bob",
@@ -46,8 +47,9 @@ type cluster struct {
 	link    serverstest.Link // the service's, to the API server
 }
 
-// start starts a service whose pod is called so, and a kubelet that leads to it.
-func start(t *testing.T, pod string) *cluster {
+// start starts a service whose pod is called so, and a kubelet that leads to it. Without an authority
+// it has no identity.
+func start(t *testing.T, pod string, authority *sandbox.Authority) *cluster {
 	t.Helper()
 	isthmus, err := sandbox.Binary("isthmus")
 	serverstest.OrSkip(t, err)
@@ -85,10 +87,11 @@ func start(t *testing.T, pod string) *cluster {
 		t.Fatal(err)
 	}
 	c.service, err = box.Service(meshtest.Within(t, meshtest.Patience), sandbox.ServiceOptions{
-		Cluster: "west", Listen: map[string]any{"kubernetes": net.JoinHostPort("127.0.0.1", strconv.Itoa(port))},
+		Cluster: "west", Authority: authority, Listen: map[string]any{"kubernetes": net.JoinHostPort("127.0.0.1", strconv.Itoa(port))},
 		Settings: map[string]any{
-			"kubernetes": map[string]any{"kubeconfig": kubeconfig},
-			"tracing":    map[string]any{"otlp": map[string]any{"endpoint": "http://anna:correct-horse@127.0.0.1:1"}, "sampleRatio": 0},
+			"kubernetes":  map[string]any{"kubeconfig": kubeconfig},
+			"development": map[string]any{"loopback": false},
+			"tracing":     map[string]any{"otlp": map[string]any{"endpoint": "http://anna:correct-horse@127.0.0.1:1"}, "sampleRatio": 0},
 		},
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -29,7 +30,7 @@ spec: {allow: [{cluster: east}]}
 
 // TestRBACDecidesWhoMayAskWhat, for users by token and by certificate, and the log names them.
 func TestRBACDecidesWhoMayAskWhat(t *testing.T) {
-	c := start(t, "isthmus-0")
+	c := start(t, "isthmus-0", nil)
 	file := filepath.Join(c.dir, "export.yaml")
 	if err := os.WriteFile(file, []byte(export), 0o600); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestRBACDecidesWhoMayAskWhat(t *testing.T) {
 
 // TestAPluginOfKubectl asks the service of kubectl's context, and is called as its users do.
 func TestAPluginOfKubectl(t *testing.T) {
-	c := start(t, "isthmus-1")
+	c := start(t, "isthmus-1", nil)
 	ann := c.kubeconfig("ann", "")
 	kubectl := func(args ...string) (string, int) {
 		t.Helper()
@@ -106,7 +107,7 @@ func TestAPluginOfKubectl(t *testing.T) {
 
 // TestASavedContextLeadsThroughKubernetes by its keys, and flags win over it.
 func TestASavedContextLeadsThroughKubernetes(t *testing.T) {
-	c := start(t, "isthmus-2")
+	c := start(t, "isthmus-2", nil)
 	ann := c.kubeconfig("ann", "")
 	for _, test := range []struct {
 		args []string
@@ -136,7 +137,7 @@ func TestASavedContextLeadsThroughKubernetes(t *testing.T) {
 
 // TestWhileTheAPIServerIsAwayNobodyIsLetIn, and the error says why.
 func TestWhileTheAPIServerIsAwayNobodyIsLetIn(t *testing.T) {
-	c := start(t, "isthmus-3")
+	c := start(t, "isthmus-3", nil)
 	ann, bob := c.kubeconfig("ann", ""), c.kubeconfig("bob", "")
 	status := []string{"status", "--context", "sandbox"}
 	if out, code := c.run("isthmus", ann, status...); code != 0 { // the roots of certificates are known, and ann's right for a while
@@ -163,7 +164,7 @@ func TestWhileTheAPIServerIsAwayNobodyIsLetIn(t *testing.T) {
 
 // TestAProxyWithoutWebsocketsIsPassed by SPDY, as kubectl does.
 func TestAProxyWithoutWebsocketsIsPassed(t *testing.T) {
-	c := start(t, "isthmus-6")
+	c := start(t, "isthmus-6", nil)
 	transport, err := shared.API.Transport()
 	if err != nil {
 		t.Fatal(err)
@@ -191,4 +192,33 @@ func TestAProxyWithoutWebsocketsIsPassed(t *testing.T) {
 	if out, code := c.run("isthmus", kubeconfig, "status", "--context", "sandbox"); code != 0 || refused.Load() == 0 {
 		t.Errorf("exit code %d, %d websockets refused:\n%s", code, refused.Load(), out)
 	}
+}
+
+// TestAnInvitationNamesTheLoadBalancer that Kubernetes has for the gateway, where no address is given.
+func TestAnInvitationNamesTheLoadBalancer(t *testing.T) {
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, "isthmus-7", authority)
+	ann, bob := c.kubeconfig("ann", ""), c.kubeconfig("bob", "")
+	invite := []string{"link", "invite", "east", "--context", "sandbox"}
+	says := func(who string, code int, want string) {
+		t.Helper()
+		if out, got := c.run("isthmus", who, invite...); got != code || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, want %d and %q:\n%s", got, code, want, out)
+		}
+	}
+	says(ann, 1, `user "ann" may not link in cluster west`)
+	says(bob, 1, "(no-gateway)")
+	service := `{apiVersion: v1, kind: Service, metadata: {name: isthmus-gateway, namespace: isthmus-system}, spec: {type: LoadBalancer, ports: [{name: gateway, port: 15443}]}}`
+	if _, err := shared.Run(service, "create", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	says(bob, 1, "(no-gateway)") // it has no address yet
+	status := `{"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.7"},{"hostname":"gw.west.example"}]}}}`
+	if err := shared.Kubectl("patch", "service", "-n", "isthmus-system", "isthmus-gateway", "--subresource=status", "-p", status); err != nil {
+		t.Fatal(err)
+	}
+	says(bob, 0, "at 203.0.113.7:15443, gw.west.example:15443, as its Service has it\nisthmus-link-1.")
 }

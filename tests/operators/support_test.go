@@ -59,7 +59,7 @@ func unpack(t *testing.T, path string) map[string]string {
 
 // TestASupportBundleHasEverythingButSecrets, as far as the user's rights go.
 func TestASupportBundleHasEverythingButSecrets(t *testing.T) {
-	c := start(t, "isthmus-4")
+	c := start(t, "isthmus-4", nil)
 	file := filepath.Join(c.dir, "instance.yaml")
 	if err := os.WriteFile(file, []byte(probed), 0o600); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestASupportBundleHasEverythingButSecrets(t *testing.T) {
 
 // TestASupportBundleOfAServiceThatIsDown has what Kubernetes tells.
 func TestASupportBundleOfAServiceThatIsDown(t *testing.T) {
-	c := start(t, "isthmus-5")
+	c := start(t, "isthmus-5", nil)
 	if err := c.service.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)
 	}

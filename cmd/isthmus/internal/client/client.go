@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
@@ -98,15 +99,15 @@ var ErrUse = errors.New("wrong use")
 type Conn struct {
 	*grpc.ClientConn
 	options Options
-	cluster string // as the service says; empty: it was not asked
-	way     func() // closes what the connection goes through; nil: nothing
+	cluster string        // as the service says; empty: it was not asked
+	way     *kube.Cluster // that the connection goes through; nil: none
 }
 
 // Close closes the connection.
 func (c *Conn) Close() error {
 	err := c.ClientConn.Close()
 	if c.way != nil {
-		c.way()
+		c.way.Close()
 	}
 	return err
 }

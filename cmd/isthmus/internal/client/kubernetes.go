@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -15,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/snapshot"
 )
 
 // The service's pods, as the chart makes them: their labels, and the port of listen.kubernetes.
@@ -59,7 +61,7 @@ func dialKubernetes(ctx context.Context, o Options) (conn *Conn, err error) {
 		return cluster.Dial(ctx, pod.Metadata.Namespace, name, port)
 	}
 	through, err := grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(as, grpc.WithContextDialer(dial), answers())...)
-	return &Conn{ClientConn: through, options: o, way: cluster.Close}, err
+	return &Conn{ClientConn: through, options: o, way: cluster}, err
 }
 
 // servingPod is a pod of the service: one that is ready, or else one that runs, which can say why it
@@ -88,6 +90,26 @@ func servingPod(ctx context.Context, cluster *kube.Cluster, namespace string) (*
 		return nil, fmt.Errorf("none of %d pods of Isthmus in namespace %s runs, context %s; see kubectl describe pods -n %[2]s", len(pods), namespace, cluster.Context)
 	}
 	return nil, fmt.Errorf("no pod of Isthmus (%s) in namespace %s, context %s; name its namespace by --isthmus-namespace", PodSelector, namespace, cluster.Context)
+}
+
+// Gateways are the addresses, host:port, that load balancers of Kubernetes have given the service's
+// gateway. There are none outside Kubernetes, nor where the user may not read its Service.
+func (c *Conn) Gateways(ctx context.Context) (all []string) {
+	var service snapshot.Service
+	if c.way == nil || c.way.Get(ctx, "/api/v1/namespaces/"+c.options.Namespace()+"/services/"+snapshot.Gateway, &service) != nil {
+		return nil
+	}
+	for _, port := range service.Spec.Ports {
+		if port.Name != "gateway" {
+			continue
+		}
+		for _, at := range service.Status.LoadBalancer.Ingress {
+			if host := cmp.Or(at.Hostname, at.IP); host != "" {
+				all = append(all, net.JoinHostPort(host, strconv.Itoa(port.Number)))
+			}
+		}
+	}
+	return all
 }
 
 // credentialsOf show who the user is: by a client certificate, whose key stays here, or else by a
