@@ -28,13 +28,13 @@ type cluster struct {
 	at        netip.Addr // of the node and all that runs beside pods
 	balancer  netip.Addr // what the load balancer of a cloud would have
 	api       *servers.Kubernetes
+	etcd      string         // URL of what keeps its objects
 	kills     []func() error // ends all that was started
 	cgroup    string
 	authority *sandbox.Authority // of the kubelet's clients
 }
 
-// users are those whom the API server knows by a token, which is their name. RBAC has what each
-// but the first may do.
+// users are those whom the API server knows by a token. RBAC has what each but the first may do.
 var users = []servers.KubernetesUser{
 	{Name: "admin", Groups: []string{"system:masters"}},
 	{Name: "system:kube-controller-manager"}, {Name: "system:kube-scheduler"}, {Name: "system:kube-proxy"},
@@ -107,7 +107,7 @@ func (c *cluster) startAPI(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	c.kills = append(c.kills, etcd.Kill)
+	c.etcd, c.kills = etcd.URL(), append(c.kills, etcd.Kill)
 	if c.authority, err = sandbox.NewAuthority(); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c *cluster) startAPI(ctx context.Context) (err error) {
 		Args: []string{"--authorization-mode=Node", "--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate=" + c.dir + "/kubelet-client.crt", "--kubelet-client-key=" + c.dir + "/kubelet-client.key"},
 	}
 	for _, u := range users {
-		u.Token = u.Name
+		u.Token = c.token(u.Name)
 		o.Users = append(o.Users, u)
 	}
 	if c.api, err = servers.StartKubernetes(ctx, c.dir, o); err != nil {
@@ -133,12 +133,15 @@ func (c *cluster) startAPI(ctx context.Context) (err error) {
 	}
 	c.kills = append(c.kills, c.api.Kill)
 	for _, u := range users {
-		if err := servers.Kubeconfig(c.kubeconfig(u.Name), c.api.Addr(), c.api.CA(), u.Name); err != nil {
+		if err := servers.Kubeconfig(c.kubeconfig(u.Name), c.api.Addr(), c.api.CA(), c.token(u.Name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// token is that of one of the users, in this cluster alone.
+func (c *cluster) token(user string) string { return "token-of-" + user + "-in-" + c.name }
 
 // kubeconfig is the file of one of the users.
 func (c *cluster) kubeconfig(user string) string {

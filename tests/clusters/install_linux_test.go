@@ -33,7 +33,7 @@ func TestTwoClusters(t *testing.T) {
 	if *before != "" {
 		first = release{*before, "0.0.1"}
 	}
-	m := newMesh(t)
+	m := newMesh(t, false)
 	m.load(t, first)
 	m.install(t, first)
 	m.shop(t)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -22,7 +23,9 @@ import (
 
 // mesh is two clusters with Dapr and Isthmus, each with a root of its own that the other knows.
 type mesh struct {
+	network    *network.Network
 	west, east *cluster
+	strangers  bool // neither knows the other's root at first
 	roots      map[string]*sandbox.Authority
 	archives   []string
 }
@@ -34,12 +37,12 @@ const (
 )
 
 // newMesh starts the clusters, with Dapr in them.
-func newMesh(t *testing.T) *mesh {
+func newMesh(t *testing.T, strangers bool) *mesh {
 	t.Helper()
 	n := network.New(1)
 	ends(t, n.Close)
 	app := compile(t, "./app")
-	m := &mesh{roots: map[string]*sandbox.Authority{}, archives: []string{pack(t, pauseImage, app, "/app", "pause"), pack(t, image("app"), app, "/app")}}
+	m := &mesh{network: n, strangers: strangers, roots: map[string]*sandbox.Authority{}, archives: []string{pack(t, pauseImage, app, "/app", "pause"), pack(t, image("app"), app, "/app")}}
 	for _, program := range []string{"operator", "sentry", "injector"} {
 		m.archives = append(m.archives, pack(t, image(program), binary(t, program)))
 	}
@@ -49,6 +52,13 @@ func newMesh(t *testing.T) *mesh {
 			t.Fatal(err)
 		}
 		m.roots[name] = root
+	}
+	if strangers { // apps have Dapr's own sidecar, before Isthmus comes
+		stock := filepath.Join(t.TempDir(), "daprd")
+		if err := os.Symlink(binary(t, "daprd-stock"), stock); err != nil {
+			t.Fatal(err)
+		}
+		m.archives = append(m.archives, pack(t, image("daprd"), stock))
 	}
 	m.west, m.east = m.cluster(t, n, "west", 1), m.cluster(t, n, "east", 2)
 	return m
@@ -77,13 +87,14 @@ func (m *mesh) cluster(t *testing.T, n *network.Network, name string, number byt
 	return c
 }
 
-// trust is the text of both roots: that of Dapr's trust bundle, and of docs/how-to/trust.md.
+// trust is the text of Dapr's trust bundle: both roots, as docs/how-to/trust.md says, unless the clusters
+// are strangers.
 func (m *mesh) trust(c *cluster) string {
-	other := "east"
-	if c.name == other {
-		other = "west"
+	own := string(m.roots[c.name].Anchors())
+	if m.strangers {
+		return own
 	}
-	return string(m.roots[c.name].Anchors()) + string(m.roots[other].Anchors())
+	return own + string(m.roots[map[string]string{"west": "east", "east": "west"}[c.name]].Anchors())
 }
 
 // installDapr does so by Dapr's chart. Placement and scheduler are left out: no app has actors.
@@ -142,14 +153,19 @@ func (m *mesh) install(t *testing.T, r release) {
 		c.kubectl(t, "create namespace shop")
 		c.must(t, "", "helm", "install", "isthmus", filepath.Join(charts, "isthmus"), "-n", "isthmus-system",
 			"--set", "cluster="+c.name, "--set", r.tags(), "--set", "sidecars.namespaces={shop}")
-		// This is what the load balancer of a cloud does.
-		c.kubectl(t, `patch -n isthmus-system service/isthmus-gateway --subresource=status --type=merge -p {"status":{"loadBalancer":{"ingress":[{"ip":"`+c.balancer.String()+`"}]}}}`)
+		c.balance(t, "isthmus-system", "isthmus-gateway")
 		other := m.other(c)
 		c.apply(t, peer(other, string(m.roots[other.name].Anchors())))
 	}
 	for _, c := range m.all() {
 		c.served(t)
 	}
+}
+
+// balance does for a Service what the load balancer of a cloud does.
+func (c *cluster) balance(t *testing.T, namespace, service string) {
+	t.Helper()
+	c.kubectl(t, "patch -n "+namespace+" service/"+service+` --subresource=status --type=merge -p {"status":{"loadBalancer":{"ingress":[{"ip":"`+c.balancer.String()+`"}]}}}`)
 }
 
 // peer is the object Cluster that the other cluster has of one.

@@ -5,6 +5,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 )
@@ -50,10 +51,13 @@ type Ground struct {
 	Lacks func(Command) string
 	// Do starts a command where it belongs, such as in the network of a cluster. Nil: here.
 	Do func(start func() error) error
+	// In is what a command reads, and Out gets what it prints while it does. Nil: nothing, and nobody.
+	In  io.Reader
+	Out io.Writer
 }
 
 // Type runs a command, unless the ground lacks what it needs. The error has what it printed.
-func (g *Ground) Type(ctx context.Context, c Command) (out, lacks string, err error) {
+func (g *Ground) Type(ctx context.Context, c Command) (printed, lacks string, err error) {
 	if g.Lacks != nil {
 		if why := g.Lacks(c); why != "" {
 			return "", why, nil
@@ -61,7 +65,11 @@ func (g *Ground) Type(ctx context.Context, c Command) (out, lacks string, err er
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-e", "-c", c.Text)
 	var text strings.Builder
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = g.Dir, g.Env, &text, &text
+	var out io.Writer = &text
+	if g.Out != nil {
+		out = io.MultiWriter(out, g.Out)
+	}
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = g.Dir, g.Env, g.In, out, out
 	do := g.Do
 	if do == nil {
 		do = func(start func() error) error { return start() }

@@ -21,6 +21,7 @@ type Network struct {
 	places    []*Place
 	byAddress map[netip.Addr]*Place
 	counts    Counts
+	watch     func(source, target netip.Addr, packet []byte)
 }
 
 // Conditions are how packets fare on their way, in one direction. The zero value is a link
@@ -86,6 +87,14 @@ func (n *Network) Set(from, to netip.Prefix, c Conditions) {
 	n.rules = slices.Insert(n.rules, 0, rule{from, to, c})
 }
 
+// Watch shows a function each packet on its way from one place to another, before it is decided what
+// becomes of it. The function must not keep the packet, nor block.
+func (n *Network) Watch(see func(source, target netip.Addr, packet []byte)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watch = see
+}
+
 // Heal takes every rule back. Packets that were delayed still are.
 func (n *Network) Heal() {
 	n.mu.Lock()
@@ -135,6 +144,9 @@ func (n *Network) route(p []byte) {
 	if !ok || to == nil {
 		n.counts.Astray++
 		return
+	}
+	if n.watch != nil {
+		n.watch(source, target, p)
 	}
 	c := n.conditions(source, target)
 	switch {

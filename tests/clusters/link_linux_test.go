@@ -1,0 +1,119 @@
+package clusters
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/page"
+)
+
+// printed is output that is read while it is written.
+type printed struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write takes more.
+func (p *printed) Write(more []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(more)
+}
+
+// String is all of it.
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// lineWith is the first line that has a part, without blanks around it.
+func lineWith(text, part string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// links does what the page says of an invitation, and then what the commands print.
+func (m *mesh) links(t *testing.T, r *reader, commands []page.Command) {
+	if len(commands) != 2 {
+		t.Fatalf("the page has %d commands to link clusters, want two", len(commands))
+	}
+	m.meet(t, r, commands[0], commands[1])
+	r.types(t, m.east, page.Command{Text: "kubectl apply -f west.yaml"})
+	r.types(t, m.west, page.Command{Text: "kubectl apply -f east.yaml"})
+	for _, c := range m.all() {
+		c.hears(t)
+	}
+	if from, _, err := m.west.caller(t, "checkout").call(t.Context(), "invoices"); err == nil {
+		t.Errorf("%s answers without the trust step", from)
+	}
+	for _, c := range m.all() {
+		m.trusts(t, r, c)
+	}
+	m.callers(t)
+}
+
+// hears waits until the cluster hears the other one.
+func (c *cluster) hears(t *testing.T) {
+	t.Helper()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		out, err := c.command(t.Context(), "", "isthmus", c.as("admin", "status")...)
+		if err == nil && !strings.Contains(out, "connected") {
+			err = fmt.Errorf("%s: %s", c.name, out)
+		}
+		return err
+	})
+}
+
+// meet has east invite west, which accepts. Each prints the same words.
+func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) {
+	t.Helper()
+	inviting, invited := r.ground(m.east), &printed{}
+	inviting.Out = invited
+	ended := make(chan error, 1)
+	ctx := meshtest.Within(t, patience)
+	go func() {
+		_, _, err := inviting.Type(ctx, invite)
+		ended <- err
+	}()
+	accepting := r.ground(m.west)
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		invitation := lineWith(invited.String(), "isthmus-link-1.")
+		if invitation == "" {
+			return errors.New("no invitation yet: " + invited.String())
+		}
+		accepting.In = strings.NewReader(invitation + "\n")
+		return nil
+	})
+	out, _, err := accepting.Type(ctx, accept)
+	if err = errors.Join(err, <-ended); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("east prints\n%s\nwest prints\n%s", invited, out)
+	if words := lineWith(out, "words: "); words == "" || words != lineWith(invited.String(), "words: ") {
+		t.Error("the words differ")
+	}
+}
+
+// trusts does what "isthmus link trust" prints.
+func (m *mesh) trusts(t *testing.T, r *reader, c *cluster) {
+	t.Helper()
+	there := m.other(c).name
+	told := r.types(t, c, page.Command{Text: "isthmus link trust " + there + " --context kind-" + c.name})
+	r.types(t, c, page.Command{Text: lineWith(told, "kubectl apply")})
+	for _, id := range []string{callees[c.name], "checkout"} {
+		if !strings.Contains(told, "shop/"+id) {
+			t.Errorf("%s is not named:\n%s", id, told)
+		}
+	}
+	r.types(t, c, page.Command{Text: "kubectl rollout restart deployment -n shop"})
+	c.available(t, callees[c.name], "checkout")
+}
