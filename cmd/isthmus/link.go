@@ -127,11 +127,11 @@ func (l *linking) end(ctx context.Context, output show.Format) error {
 		return show.PrintLine(l.cmd.OutOrStdout(), "Link", link)
 	}
 	fmt.Fprintf(l.cmd.OutOrStdout(), "linked with cluster %s; its Cluster object here: %s\n", s.GetCluster(), s.GetResult())
-	answer, err := v1alpha1.NewLinkClient(l.conn).Trust(ctx, &v1alpha1.LinkTrustRequest{Cluster: s.GetCluster()})
+	answer, err := trustOf(ctx, l.conn, s.GetCluster())
 	if err != nil {
 		return err
 	}
-	return show.LinkTrust(show.ScreenOf(l.cmd.OutOrStdout()), s.GetCluster(), answer)
+	return show.LinkTrust(show.ScreenOf(l.cmd.OutOrStdout()), s.GetCluster(), answer, linkWay(l.cmd, l.conn, s.GetCluster()))
 }
 
 // writeObject writes the other cluster's object to a file.
@@ -149,7 +149,7 @@ func (l *linking) writeObject() error {
 		})
 	}
 	if err == nil {
-		fmt.Fprintf(l.cmd.ErrOrStderr(), "linked with cluster %s, once its object is applied here; then see isthmus link trust %[1]s\n", l.last.GetCluster())
+		fmt.Fprintf(l.cmd.ErrOrStderr(), "linked with cluster %s, once its object is applied here; then see %s\n", l.last.GetCluster(), linkWay(l.cmd, l.conn, l.last.GetCluster()).Trust)
 	}
 	return err
 }

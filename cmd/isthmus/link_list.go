@@ -74,40 +74,6 @@ func newLinkRevoke(c *connection) *cobra.Command {
 	return cmd
 }
 
-func newLinkTrust(c *connection) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "trust CLUSTER",
-		Short: "Show which sidecars lack the roots of a linked cluster",
-		Long: `Show which sidecars trust none of the roots of a linked cluster, and what to do. Sidecars check each
-other, so calls to and from that cluster fail until both sides trust both roots. Nothing is changed.`,
-		Example: `  isthmus link trust east
-  isthmus link trust east --roots > ca.crt
-  isthmus link trust east --manifest | kubectl apply --server-side --force-conflicts -f -`,
-		Args: arguments(cobra.ExactArgs(1)),
-	}
-	c.flags(cmd, toRead)
-	roots := cmd.Flags().Bool("roots", false, "print the trust anchors with that cluster's roots among them, in PEM")
-	manifest := cmd.Flags().Bool("manifest", false, "print Dapr's Secret and ConfigMap dapr-trust-bundle with them")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *roots && *manifest {
-			return misused(errors.New("--roots and --manifest exclude each other; keep one"))
-		}
-		return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			answer, err := v1alpha1.NewLinkClient(conn).Trust(ctx, &v1alpha1.LinkTrustRequest{Cluster: args[0]})
-			switch {
-			case err != nil:
-				return err
-			case *roots:
-				return show.TrustAnchors(cmd.OutOrStdout(), answer)
-			case *manifest:
-				return show.TrustManifest(cmd.OutOrStdout(), answer)
-			}
-			return show.LinkTrust(show.ScreenOf(cmd.OutOrStdout()), args[0], answer)
-		})
-	}
-	return cmd
-}
-
 func newLinkUnlink(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unlink CLUSTER",

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/page"
@@ -108,12 +109,15 @@ func (m *mesh) trusts(t *testing.T, r *reader, c *cluster) {
 	t.Helper()
 	there := m.other(c).name
 	told := r.types(t, c, page.Command{Text: "isthmus link trust " + there + " --context kind-" + c.name})
-	r.types(t, c, page.Command{Text: lineWith(told, "kubectl apply")})
-	for _, id := range []string{callees[c.name], "checkout"} {
-		if !strings.Contains(told, "shop/"+id) {
-			t.Errorf("%s is not named:\n%s", id, told)
+	for id, sidecars := range map[string]string{callees[c.name]: "2", "checkout": "1"} {
+		if fields := strings.Fields(lineWith(told, "shop/"+id)); len(fields) != 3 || fields[1] != sidecars {
+			t.Errorf("%s sidecars of %s are not named: %s", sidecars, id, told)
 		}
 	}
+	r.types(t, c, page.Command{Text: lineWith(told, "kubectl apply")})
+	began := time.Now()
+	c.injects(t, string(m.roots[there].Anchors()))
+	t.Logf("%s gives pods both roots after %s", c.name, time.Since(began))
 	r.types(t, c, page.Command{Text: "kubectl rollout restart deployment -n shop"})
 	c.available(t, callees[c.name], "checkout")
 }

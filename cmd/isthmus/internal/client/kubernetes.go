@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"google.golang.org/grpc"
@@ -52,6 +53,12 @@ func dialKubernetes(ctx context.Context, o Options) (conn *Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
+	through, err := toPod(cluster, pod)
+	return &Conn{ClientConn: through, options: o, way: cluster}, err
+}
+
+// toPod prepares a connection to one pod of the service.
+func toPod(cluster *kube.Cluster, pod *kube.Pod) (*grpc.ClientConn, error) {
 	as, err := credentialsOf(cluster)
 	if err != nil {
 		return nil, err
@@ -60,8 +67,55 @@ func dialKubernetes(ctx context.Context, o Options) (conn *Conn, err error) {
 	dial := func(ctx context.Context, name string) (net.Conn, error) {
 		return cluster.Dial(ctx, pod.Metadata.Namespace, name, port)
 	}
-	through, err := grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(as, grpc.WithContextDialer(dial), answers())...)
-	return &Conn{ClientConn: through, options: o, way: cluster}, err
+	return grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(as, grpc.WithContextDialer(dial), answers())...)
+}
+
+// Each calls do for each replica of the service that is ready, one after the other: sidecars are
+// connected to one replica, which alone knows them. Outside Kubernetes it is the one that answers.
+func (c *Conn) Each(ctx context.Context, do func(grpc.ClientConnInterface) error) error {
+	var ready []kube.Pod
+	if c.way != nil {
+		pods, err := c.way.Pods(ctx, c.options.Namespace(), PodSelector)
+		if err != nil {
+			return err
+		}
+		ready = slices.DeleteFunc(pods, func(p kube.Pod) bool { return !p.Ready() })
+	}
+	if len(ready) == 0 {
+		return do(c.ClientConn)
+	}
+	for i := range ready {
+		conn, err := toPod(c.way, &ready[i])
+		if err != nil {
+			return err
+		}
+		err = do(conn)
+		conn.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flags are those by which isthmus and kubectl go the same way as this connection, each with a blank
+// before it. For kubectl there are none outside Kubernetes.
+func (c *Conn) Flags() (isthmus, kubectl string) {
+	o := c.options
+	for _, f := range [][2]string{{"kubeconfig", o.Kubeconfig}, {"context", o.KubeContext}} {
+		if f[1] != "" {
+			kubectl += " --" + f[0] + " " + f[1]
+		}
+	}
+	switch {
+	case o.Context != "":
+		isthmus = " --context " + o.Context
+	case o.KubeNamespace != "":
+		isthmus = kubectl + " --isthmus-namespace " + o.KubeNamespace
+	default:
+		isthmus = kubectl
+	}
+	return isthmus, kubectl
 }
 
 // servingPod is a pod of the service: one that is ready, or else one that runs, which can say why it

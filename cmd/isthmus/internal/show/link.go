@@ -138,8 +138,14 @@ func ClusterYAML(m *v1alpha1.LinkState) (string, error) {
 	return b.String(), err
 }
 
+// LinkWay is how the user who is told what to do reaches this cluster.
+type LinkWay struct {
+	Trust   string // the command that shows what a cluster's trust takes
+	Kubectl string // flags of kubectl, with a blank before each
+}
+
 // LinkTrust says which sidecars lack a cluster's roots, and what to do.
-func LinkTrust(w io.Writer, cluster string, m *v1alpha1.LinkTrustResponse) error {
+func LinkTrust(w io.Writer, cluster string, m *v1alpha1.LinkTrustResponse, by LinkWay) error {
 	if m.GetPeerRoots() == "" {
 		_, err := fmt.Fprintf(w, "cluster %s has this cluster's own roots: its sidecars and yours trust each other already\n", cluster)
 		return err
@@ -149,11 +155,11 @@ Sidecars check each other: calls fail until those of both clusters trust both ro
 each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus does not change this.
 
 1. Give Dapr both roots. In Kubernetes:
-     isthmus link trust %[1]s --manifest | kubectl apply --server-side --force-conflicts -f -
+     %[1]s --manifest | kubectl apply%[2]s --server-side --force-conflicts -f -
    Elsewhere, DAPR_TRUST_ANCHORS of each sidecar is the text of:
-     isthmus link trust %[1]s --roots
+     %[1]s --roots
 2. Restart the sidecars that were started without them:
-`, cluster)
+`, by.Trust, by.Kubectl)
 	if err != nil {
 		return err
 	}
@@ -171,7 +177,7 @@ each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus doe
 		err = rows(w, []string{"     APP", "SIDECARS", "CALLS " + strings.ToUpper(cluster) + " OR IS CALLED"}, table)
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "   In Kubernetes: kubectl rollout restart, for the workload of each.\n3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", cluster)
+		_, err = fmt.Fprintf(w, "   In Kubernetes: kubectl rollout restart%s, for the workload of each.\n3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", by.Kubectl, cluster)
 	}
 	return err
 }
