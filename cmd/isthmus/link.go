@@ -131,7 +131,7 @@ func (l *linking) end(ctx context.Context, output show.Format) error {
 	if err != nil {
 		return err
 	}
-	return show.LinkTrust(show.ScreenOf(l.cmd.OutOrStdout()), s.GetCluster(), answer, linkWay(l.cmd, l.conn, s.GetCluster()))
+	return show.LinkTrust(show.ScreenOf(l.cmd.OutOrStdout()), s.GetCluster(), answer, linkWay(ctx, l.cmd, l.conn, s.GetCluster(), answer.GetApps()...))
 }
 
 // writeObject writes the other cluster's object to a file.
@@ -149,7 +149,7 @@ func (l *linking) writeObject() error {
 		})
 	}
 	if err == nil {
-		fmt.Fprintf(l.cmd.ErrOrStderr(), "linked with cluster %s, once its object is applied here; then see %s\n", l.last.GetCluster(), linkWay(l.cmd, l.conn, l.last.GetCluster()).Trust)
+		fmt.Fprintf(l.cmd.ErrOrStderr(), "linked with cluster %s, once its object is applied here; then see %s\n", l.last.GetCluster(), linkWay(l.cmd.Context(), l.cmd, l.conn, l.last.GetCluster()).Trust)
 	}
 	return err
 }

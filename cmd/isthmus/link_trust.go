@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -40,7 +43,7 @@ other, so calls to and from that cluster fail until both sides trust both roots.
 			case *manifest:
 				return show.TrustManifest(cmd.OutOrStdout(), answer)
 			}
-			return show.LinkTrust(show.ScreenOf(cmd.OutOrStdout()), args[0], answer, linkWay(cmd, conn, args[0]))
+			return show.LinkTrust(show.ScreenOf(cmd.OutOrStdout()), args[0], answer, linkWay(ctx, cmd, conn, args[0], answer.GetApps()...))
 		})
 	}
 	return cmd
@@ -72,8 +75,18 @@ func trustOf(ctx context.Context, conn *client.Conn, cluster string) (all *v1alp
 	return all, err
 }
 
-// linkWay is how the user of a command goes on, the same way as it went.
-func linkWay(cmd *cobra.Command, conn *client.Conn, cluster string) show.LinkWay {
+// linkWay is how the user of a command goes on, the same way as it went, with sidecars that lack roots.
+func linkWay(ctx context.Context, cmd *cobra.Command, conn *client.Conn, cluster string, lacking ...*v1alpha1.LackingApp) show.LinkWay {
 	flags, kubectl := conn.Flags()
-	return show.LinkWay{Trust: cmd.Root().DisplayName() + " link trust " + cluster + flags, Kubectl: kubectl}
+	way := show.LinkWay{Trust: cmd.Root().DisplayName() + " link trust " + cluster + flags, Kubectl: kubectl}
+	apps := map[string][]string{} // by namespace
+	for _, a := range lacking {
+		apps[a.GetApp().GetNamespace()] = append(apps[a.GetApp().GetNamespace()], a.GetApp().GetId())
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(apps)) {
+		if of := conn.Workloads(ctx, namespace, apps[namespace]); len(of) > 0 {
+			way.Restart = append(way.Restart, "kubectl rollout restart"+kubectl+" -n "+namespace+" "+strings.Join(of, " "))
+		}
+	}
+	return way
 }

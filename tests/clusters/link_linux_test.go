@@ -3,10 +3,11 @@ package clusters
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/page"
@@ -47,7 +48,8 @@ func (m *mesh) links(t *testing.T, r *reader, commands []page.Command) {
 	if len(commands) != 2 {
 		t.Fatalf("the page has %d commands to link clusters, want two", len(commands))
 	}
-	m.meet(t, r, commands[0], commands[1])
+	w := m.watch(t)
+	invitation := m.meet(t, r, commands[0], commands[1])
 	r.types(t, m.east, page.Command{Text: "kubectl apply -f west.yaml"})
 	r.types(t, m.west, page.Command{Text: "kubectl apply -f east.yaml"})
 	for _, c := range m.all() {
@@ -60,6 +62,32 @@ func (m *mesh) links(t *testing.T, r *reader, commands []page.Command) {
 		m.trusts(t, r, c)
 	}
 	m.callers(t)
+	m.refuses(t, r, commands[1], invitation)
+	passed := map[string]string{"the invitation": invitation}
+	for _, name := range []string{"east.yaml", "west.yaml"} {
+		text, err := os.ReadFile(filepath.Join(r.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		passed[name] = string(text)
+	}
+	m.keepToThemselves(t, w, passed)
+}
+
+// refuses checks that an invitation is for one use, and that nothing is written for another.
+func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, invitation string) {
+	t.Helper()
+	objects := func() string {
+		return m.east.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*].metadata.generation}") + m.west.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*].metadata.generation}")
+	}
+	before, again := objects(), r.ground(m.west)
+	again.In = strings.NewReader(invitation + "\n")
+	if _, _, err := again.Type(meshtest.Within(t, patience), accept); err == nil || !strings.Contains(err.Error(), "(used)") {
+		t.Errorf("the invitation once more: %v; want (used)", err)
+	}
+	if after := objects(); after != before {
+		t.Errorf("the objects were %s and are %s", before, after)
+	}
 }
 
 // hears waits until the cluster hears the other one.
@@ -75,7 +103,7 @@ func (c *cluster) hears(t *testing.T) {
 }
 
 // meet has east invite west, which accepts. Each prints the same words.
-func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) {
+func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) (invitation string) {
 	t.Helper()
 	inviting, invited := r.ground(m.east), &printed{}
 	inviting.Out = invited
@@ -87,7 +115,7 @@ func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) {
 	}()
 	accepting := r.ground(m.west)
 	meshtest.Eventually(t, meshtest.Patience, func() error {
-		invitation := lineWith(invited.String(), "isthmus-link-1.")
+		invitation = lineWith(invited.String(), "isthmus-link-1.")
 		if invitation == "" {
 			return errors.New("no invitation yet: " + invited.String())
 		}
@@ -102,6 +130,7 @@ func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) {
 	if words := lineWith(out, "words: "); words == "" || words != lineWith(invited.String(), "words: ") {
 		t.Error("the words differ")
 	}
+	return invitation
 }
 
 // trusts does what "isthmus link trust" prints.
@@ -115,9 +144,7 @@ func (m *mesh) trusts(t *testing.T, r *reader, c *cluster) {
 		}
 	}
 	r.types(t, c, page.Command{Text: lineWith(told, "kubectl apply")})
-	began := time.Now()
-	c.injects(t, string(m.roots[there].Anchors()))
-	t.Logf("%s gives pods both roots after %s", c.name, time.Since(began))
-	r.types(t, c, page.Command{Text: "kubectl rollout restart deployment -n shop"})
+	c.injects(t, string(m.roots[there].Anchors())) // what the two minutes are for
+	r.types(t, c, page.Command{Text: lineWith(told, "kubectl rollout restart")})
 	c.available(t, callees[c.name], "checkout")
 }

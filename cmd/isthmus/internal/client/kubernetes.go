@@ -98,6 +98,23 @@ func (c *Conn) Each(ctx context.Context, do func(grpc.ClientConnInterface) error
 	return nil
 }
 
+// Workloads are what has the pods of apps in a namespace, as kubectl names it, each once. There are none
+// outside Kubernetes, nor where the user may not read pods there.
+func (c *Conn) Workloads(ctx context.Context, namespace string, ids []string) (all []string) {
+	if c.way == nil {
+		return nil
+	}
+	pods, _ := c.way.Pods(ctx, namespace, "dapr.io/sidecar-injected=true")
+	for i := range pods {
+		w, id := pods[i].Workload(), pods[i].Metadata.Annotations["dapr.io/app-id"]
+		if w != "" && slices.Contains(ids, id) && !slices.Contains(all, w) {
+			all = append(all, w)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // Flags are those by which isthmus and kubectl go the same way as this connection, each with a blank
 // before it. For kubectl there are none outside Kubernetes.
 func (c *Conn) Flags() (isthmus, kubectl string) {

@@ -124,6 +124,11 @@ type Pod struct {
 		Labels            map[string]string `json:"labels"`
 		Annotations       map[string]string `json:"annotations"`
 		DeletionTimestamp string            `json:"deletionTimestamp"`
+		OwnerReferences   []struct {
+			Kind       string `json:"kind"`
+			Name       string `json:"name"`
+			Controller bool   `json:"controller"`
+		} `json:"ownerReferences"`
 	} `json:"metadata"`
 	Spec struct {
 		Containers []Container `json:"containers"`
@@ -155,6 +160,21 @@ func (p *Pod) Ready() bool {
 		ready = ready || c.Type == "Ready" && c.Status == "True"
 	}
 	return ready && p.Metadata.DeletionTimestamp == ""
+}
+
+// Workload is what made the pod and makes it anew, as kubectl names it, such as deployment/checkout.
+// It is empty where nothing does.
+func (p *Pod) Workload() string {
+	for _, o := range p.Metadata.OwnerReferences {
+		if !o.Controller {
+			continue
+		}
+		if of, cut := strings.CutSuffix(o.Name, "-"+p.Metadata.Labels["pod-template-hash"]); cut && o.Kind == "ReplicaSet" {
+			return "deployment/" + of
+		}
+		return strings.ToLower(o.Kind) + "/" + o.Name
+	}
+	return ""
 }
 
 // Port is the port of a name in the pod, or else the one that it often is.

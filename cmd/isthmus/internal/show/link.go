@@ -140,8 +140,9 @@ func ClusterYAML(m *v1alpha1.LinkState) (string, error) {
 
 // LinkWay is how the user who is told what to do reaches this cluster.
 type LinkWay struct {
-	Trust   string // the command that shows what a cluster's trust takes
-	Kubectl string // flags of kubectl, with a blank before each
+	Trust   string   // the command that shows what a cluster's trust takes
+	Kubectl string   // flags of kubectl, with a blank before each
+	Restart []string // commands that restart the workloads of the apps; none where they are not known
 }
 
 // LinkTrust says which sidecars lack a cluster's roots, and what to do.
@@ -177,9 +178,21 @@ each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus doe
 		err = rows(w, []string{"     APP", "SIDECARS", "CALLS " + strings.ToUpper(cluster) + " OR IS CALLED"}, table)
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "   In Kubernetes: kubectl rollout restart%s, for the workload of each.\n3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", by.Kubectl, cluster)
+		_, err = io.WriteString(w, by.restart())
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", cluster)
 	}
 	return err
+}
+
+// restart is how sidecars are restarted in Kubernetes.
+func (w LinkWay) restart() string {
+	const begin = "   In Kubernetes, two minutes after the first step, since Dapr's injector reads roots late:\n"
+	if len(w.Restart) == 0 {
+		return begin + "     kubectl rollout restart" + w.Kubectl + ", for the workload of each\n"
+	}
+	return begin + "     " + strings.Join(w.Restart, "\n     ") + "\n"
 }
 
 // anchors are this cluster's trust anchors with the other's roots, each once.
