@@ -25,7 +25,7 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 .PHONY: deps deps-demo deps-install
 deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
-deps-install: deps-demo operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
+deps-install: deps-demo daprd-stock operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
 	@.ci/servers install
 
 .PHONY: first-build example

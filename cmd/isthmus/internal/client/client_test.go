@@ -175,3 +175,20 @@ func TestASentryOfAnotherControlPlaneIsNamedByFlags(t *testing.T) {
 		t.Errorf("with both flags: %v", err)
 	}
 }
+
+func TestTheWayIsToldAsFlags(t *testing.T) {
+	for _, c := range []struct {
+		of               Options
+		isthmus, kubectl string
+	}{
+		{Options{KubeContext: "kind-west"}, " --context kind-west", " --context kind-west"},
+		{Options{Kubeconfig: "west.yaml", KubeContext: "kind-west", KubeNamespace: "mesh"}, " --kubeconfig west.yaml --context kind-west --isthmus-namespace mesh", " --kubeconfig west.yaml --context kind-west"},
+		{Options{Context: "west", KubeContext: "kind-west"}, " --context west", " --context kind-west"},
+		{Options{Context: "west", Server: "10.0.0.5:7400"}, " --context west", ""},
+		{Options{Server: "10.0.0.5:7400"}, "", ""},
+	} {
+		if isthmus, kubectl := (&Conn{options: c.of}).Flags(); isthmus != c.isthmus || kubectl != c.kubectl {
+			t.Errorf("%+v: isthmus%s, kubectl%s; want%s, and%s", c.of, isthmus, kubectl, c.isthmus, c.kubectl)
+		}
+	}
+}

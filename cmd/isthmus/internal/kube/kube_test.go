@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -51,5 +52,22 @@ func TestAContextIsTheOneThatIsNamedOrTheCurrentOne(t *testing.T) {
 	t.Setenv("KUBECONFIG", west)
 	if cluster, err := Open("", ""); err != nil || cluster.Context != "west" {
 		t.Errorf("KUBECONFIG: %v, %v", cluster, err)
+	}
+}
+
+func TestAWorkloadIsNamedAsKubectlDoes(t *testing.T) {
+	for _, c := range []struct{ pod, want string }{
+		{`{"labels": {"pod-template-hash": "5f8b"}, "ownerReferences": [{"kind": "ReplicaSet", "name": "checkout-5f8b", "controller": true}]}`, "deployment/checkout"},
+		{`{"ownerReferences": [{"kind": "ReplicaSet", "name": "by-hand", "controller": true}]}`, "replicaset/by-hand"},
+		{`{"ownerReferences": [{"kind": "Node", "name": "a"}, {"kind": "StatefulSet", "name": "orders", "controller": true}]}`, "statefulset/orders"},
+		{`{"name": "alone"}`, ""},
+	} {
+		var p Pod
+		if err := json.Unmarshal([]byte(`{"metadata": `+c.pod+`}`), &p); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Workload(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.pod, got, c.want)
+		}
 	}
 }
