@@ -45,7 +45,6 @@ func TestTwoClusters(t *testing.T) {
 		if *before == "" {
 			t.Skip("-before names no directory with the release to upgrade from")
 		}
-		m.load(t, now)
 		m.upgrades(t, first, now)
 	})
 	t.Run("asked by people", m.operators)
@@ -55,7 +54,7 @@ func TestTwoClusters(t *testing.T) {
 // injected checks that each pod of an app has the sidecar of a release, and the Configuration.
 func (c *cluster) injected(t *testing.T, id string, of release) {
 	t.Helper()
-	image := "ghcr.io/isthmus-mesh/daprd-isthmus:" + of.version
+	image := of.sidecar()
 	var pods struct {
 		Items []struct {
 			Metadata struct{ DeletionTimestamp string }

@@ -123,6 +123,9 @@ func (m *mesh) installDapr(t *testing.T, c *cluster) {
 // release has the images of a commit: a directory with a bin, such as this repository.
 type release struct{ root, version string }
 
+// sidecar is the image of the release's sidecar.
+func (r release) sidecar() string { return "ghcr.io/isthmus-mesh/daprd-isthmus:" + r.version }
+
 // tags are the values by which a chart takes the images of the release.
 func (r release) tags() string { return "image.tag=" + r.version + ",sidecars.image.tag=" + r.version }
 
@@ -173,8 +176,8 @@ func peer(c *cluster, roots string) string {
 	return meshtest.Cluster(c.name, c.balancer.String()+":15443") + `  trust: {roots: "` + strings.ReplaceAll(roots, "\n", `\n`) + "\"}\n"
 }
 
-// deploy makes the pods of an app, of which Dapr is told as in any cluster.
-func (c *cluster) deploy(t *testing.T, id string, replicas int) {
+// deploy makes the pods of an app, of which Dapr is told as in any cluster, with annotations more.
+func (c *cluster) deploy(t *testing.T, id string, replicas int, annotations ...string) {
 	t.Helper()
 	c.apply(t, fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
@@ -186,14 +189,14 @@ spec:
   template:
     metadata:
       labels: {app: %[1]s}
-      annotations: {dapr.io/enabled: "true", dapr.io/app-id: %[1]s, dapr.io/app-port: "8080"}
+      annotations: {dapr.io/enabled: "true", dapr.io/app-id: %[1]s, dapr.io/app-port: "8080"%[5]s}
     spec:
       containers:
       - name: app
         image: %[3]s
         env: [{name: CLUSTER, value: %[4]s}]
         readinessProbe: {httpGet: {path: /who, port: 8080}, periodSeconds: 2}
-`, id, replicas, image("app"), c.name))
+`, id, replicas, image("app"), c.name, strings.Join(append([]string{""}, annotations...), ", ")))
 }
 
 // available waits until all pods of an app are.

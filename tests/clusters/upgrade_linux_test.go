@@ -46,18 +46,59 @@ func (c *cluster) sidecars(t *testing.T, id string, of release) {
 	c.injected(t, id, of)
 }
 
+// meets has a new pod in west start with the sidecar of a release where the service has the other, and
+// call apps of both clusters.
+func (m *mesh) meets(t *testing.T, sidecar release) {
+	t.Helper()
+	c := m.west
+	c.apply(t, meshtest.Selection("shop", "visitor", "app: orders", "app: invoices"))
+	c.deploy(t, "visitor", 1, "dapr.io/sidecar-image: "+sidecar.sidecar(), "dapr.io/config: isthmus")
+	c.available(t, "visitor")
+	visitor := c.caller(t, "visitor")
+	for _, at := range m.all() {
+		visitor.reaches(t, callees[at.name], at)
+	}
+	c.kubectl(t, "delete deployment visitor -n shop")
+}
+
+// apart checks that west and east have services of different releases, which hear each other.
+func (m *mesh) apart(t *testing.T) {
+	t.Helper()
+	var status struct {
+		Version string
+		Peers   []struct{ State, Version string }
+	}
+	if err := m.west.isthmus(t, "status", &status); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("west has %s, and its peer %v", status.Version, status.Peers)
+	if len(status.Peers) != 1 || status.Peers[0].State != "connected" || status.Peers[0].Version == "" || status.Peers[0].Version == status.Version {
+		t.Errorf("west has %s, and its peers %v; want another version, connected", status.Version, status.Peers)
+	}
+}
+
 // upgrades goes from the release before to this one, back, and there again, while both clusters call
 // each other. In between, each part meets the other release of each other part.
 func (m *mesh) upgrades(t *testing.T, before, now release) {
+	m.load(t, now)
 	l := steadily(t, m.callers(t)) // whose sidecars stay as they are
-	for _, step := range []struct {
+	m.meets(t, now)
+	for i, step := range []struct {
 		take func(*cluster, *testing.T, release)
 		to   release
 	}{{(*cluster).upgrade, now}, {(*cluster).rollBack, before}, {(*cluster).upgrade, now}} {
 		for _, c := range m.all() {
 			step.take(c, t, step.to)
+			if i == 0 && c == m.west {
+				m.apart(t)
+				m.meets(t, before)
+			}
 			c.sidecars(t, callees[c.name], step.to)
 		}
 	}
 	l.lossless(t)
+	for _, c := range m.all() { // which isthmus check asks for
+		c.kubectl(t, "rollout restart -n shop deployment/checkout")
+		c.available(t, "checkout")
+	}
 }
