@@ -6,8 +6,8 @@ DAPRD_TAGS ?= stablecomponents
 
 # What is built runs on any Linux, and is the same from the same commit wherever it is built. What
 # vets and checks shares the packages that this compiles.
-build build-full daprd daprd-stock sentry operator lint: export CGO_ENABLED = 0
-build build-full daprd daprd-stock sentry operator lint: export GOFLAGS = -trimpath
+build build-full daprd daprd-stock sentry placement operator lint: export CGO_ENABLED = 0
+build build-full daprd daprd-stock sentry placement operator lint: export GOFLAGS = -trimpath
 
 .PHONY: help build build-full
 help: ## this list
@@ -23,7 +23,7 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo
-deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock placement operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
 
 .PHONY: first-build example
@@ -33,13 +33,15 @@ example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sid
 	go build -o $(BIN)/example-app ./examples/two-clusters/app
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
-.PHONY: daprd daprd-stock sentry operator
+.PHONY: daprd daprd-stock sentry placement operator
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
 daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build daprd-stock $(DAPRD_MODULE) $(BIN)/daprd-stock ./stock github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
+placement: ## bin/placement: Dapr's placement service, which tells sidecars who hosts which actor
+	@.ci/build placement $(DAPRD_MODULE) $(BIN)/placement ./placement github.com/dapr/dapr
 operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build operator $(DAPRD_MODULE) $(BIN)/operator ./operator github.com/dapr/dapr
 

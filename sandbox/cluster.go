@@ -23,7 +23,8 @@ type Cluster struct {
 	s         *Sandbox
 	authority *Authority
 	traces    string
-	cli       string // directory of the operator's certificate
+	placement *Placement // nil: sidecars know of no actors
+	cli       string     // directory of the operator's certificate
 }
 
 // ClusterOptions say how to run a cluster.
@@ -139,6 +140,9 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 			return nil, err
 		}
 		o.Args = append(slices.Clone(o.Args), "--resources-path", dir)
+	}
+	if c.placement != nil {
+		o.Args = append(slices.Clone(o.Args), "--placement-host-address", c.placement.Address)
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
 		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
