@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -75,7 +76,7 @@ func (v *validator) owners(routes []*v1alpha1.ActorRoute, path func(string) stri
 func actorTypeToProto(a *catalog.ActorType) *v1alpha1.ActorType {
 	return &v1alpha1.ActorType{
 		ApiVersion: catalog.Version, Kind: string(catalog.KindActorType), Metadata: &v1alpha1.Metadata{Namespace: a.Namespace, Name: a.Name},
-		Spec: &v1alpha1.ActorTypeSpec{Type: a.Type, Owner: a.Owner, Allow: allowToProto(a.Allow), Draining: a.Draining},
+		Spec: &v1alpha1.ActorTypeSpec{Type: a.Type, Owner: a.Owner, Allow: wire.Allow(a.Allow), Draining: a.Draining},
 	}
 }
 
@@ -86,13 +87,6 @@ func actorsToProto(actors []catalog.ActorEndpoint) (all []*v1alpha1.ActorEndpoin
 			m.Routes = append(m.Routes, &v1alpha1.ActorRoute{Cluster: cluster})
 		}
 		all = append(all, m)
-	}
-	return all
-}
-
-func allowToProto(allow []catalog.Allow) (all []*v1alpha1.Allow) {
-	for _, a := range allow {
-		all = append(all, &v1alpha1.Allow{Cluster: a.Cluster, Namespace: a.Namespace, App: a.App})
 	}
 	return all
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
@@ -25,7 +26,7 @@ func ToProto(obj catalog.Object) proto.Message {
 	case *catalog.AppEndpoints:
 		return endpointsToProto(o)
 	case *catalog.AppExport:
-		spec := &v1alpha1.AppExportSpec{Allow: allowToProto(o.Allow)}
+		spec := &v1alpha1.AppExportSpec{Allow: wire.Allow(o.Allow)}
 		return &v1alpha1.AppExport{ApiVersion: catalog.Version, Kind: string(catalog.KindAppExport), Metadata: appMetadata(o.App), Spec: spec}
 	case *catalog.AppInstance:
 		return instanceToProto(o)

@@ -43,6 +43,7 @@ var access = map[string]map[string][]kind{
 	atResolver: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {sidecar, operator, nobody},
 		v1alpha1.Resolver_Resolve_FullMethodName:   {sidecar, operator, nobody},
+		v1alpha1.Actors_Watch_FullMethodName:       {sidecar, operator, nobody},
 		v1alpha1.Objects_Apply_FullMethodName:      {operator, nobody},
 		v1alpha1.Objects_Get_FullMethodName:        {operator, nobody},
 		v1alpha1.Objects_Delete_FullMethodName:     {operator, nobody},
@@ -61,6 +62,7 @@ var access = map[string]map[string][]kind{
 	atOperator: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
 		v1alpha1.Resolver_Resolve_FullMethodName:   {operator},
+		v1alpha1.Actors_Watch_FullMethodName:       {operator},
 		v1alpha1.Objects_Apply_FullMethodName:      {operator},
 		v1alpha1.Objects_Get_FullMethodName:        {operator},
 		v1alpha1.Objects_Delete_FullMethodName:     {operator},
