@@ -105,6 +105,7 @@ type SidecarOptions struct {
 	Env        map[string]string
 	Args       []string // more arguments of daprd
 	Guard      bool     // an HTTP app's calls pass the guard
+	Caller     bool     // an HTTP app is told who calls
 }
 
 // Sidecar starts an app and the sidecar before it, with Isthmus for its resolver, and
@@ -134,15 +135,8 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	if o.GRPC {
 		protocol = "grpc"
 	}
-	if o.Guard {
-		dir, err := c.s.guardResources()
-		if err != nil {
-			return nil, err
-		}
-		o.Args = append(slices.Clone(o.Args), "--resources-path", dir)
-	}
-	if c.placement != nil {
-		o.Args = append(slices.Clone(o.Args), "--placement-host-address", c.placement.Address)
+	if o.Args, err = c.args(o); err != nil {
+		return nil, err
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
 		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
@@ -152,6 +146,33 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 		return nil, err
 	}
 	return &Sidecar{d, app}, nil
+}
+
+// args are more arguments of a sidecar in the cluster.
+func (c *Cluster) args(o SidecarOptions) ([]string, error) {
+	args := slices.Clone(o.Args)
+	if o.middleware() != nil {
+		dir, err := c.s.middlewares()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--resources-path", dir)
+	}
+	if c.placement != nil {
+		args = append(args, "--placement-host-address", c.placement.Address)
+	}
+	return args, nil
+}
+
+// middleware is what the app's calls pass.
+func (o *SidecarOptions) middleware() (handlers []any) {
+	if o.Guard {
+		handlers = append(handlers, map[string]any{"name": "guard", "type": "middleware.http.isthmus"})
+	}
+	if o.Caller {
+		handlers = append(handlers, map[string]any{"name": "caller", "type": "middleware.http.isthmus.caller"})
+	}
+	return handlers
 }
 
 // Configuration is the Dapr Configuration of a sidecar, for one that is started by [Sandbox.Daprd].
@@ -178,8 +199,8 @@ func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 			"endpointAddress": c.traces, "isSecure": false, "protocol": "grpc",
 		}}
 	}
-	if o.Guard {
-		spec["appHttpPipeline"] = map[string]any{"handlers": []any{map[string]any{"name": "guard", "type": "middleware.http.isthmus"}}}
+	if handlers := o.middleware(); handlers != nil {
+		spec["appHttpPipeline"] = map[string]any{"handlers": handlers}
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "dapr.io/v1alpha1", "kind": "Configuration",
@@ -191,20 +212,26 @@ func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 	return string(text), nil
 }
 
-// guard is the Dapr component that guards an HTTP app.
-const guard = `apiVersion: dapr.io/v1alpha1
+// middlewares are the Dapr components by which an HTTP app's calls are guarded, and it is told who
+// calls.
+const middlewares = `apiVersion: dapr.io/v1alpha1
 kind: Component
 metadata: {name: guard}
 spec: {type: middleware.http.isthmus, version: v1, metadata: []}
+---
+apiVersion: dapr.io/v1alpha1
+kind: Component
+metadata: {name: caller}
+spec: {type: middleware.http.isthmus.caller, version: v1, metadata: []}
 `
 
-// guardResources is a directory for daprd with that component.
-func (s *Sandbox) guardResources() (string, error) {
-	dir := filepath.Join(s.dir, "guard")
+// middlewares is a directory for daprd with those components.
+func (s *Sandbox) middlewares() (string, error) {
+	dir := filepath.Join(s.dir, "middleware")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("write the guard's component: %w", err)
+		return "", fmt.Errorf("write the components of middleware: %w", err)
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "guard.yaml"), []byte(guard), 0o600)
+	return dir, os.WriteFile(filepath.Join(dir, "middleware.yaml"), []byte(middlewares), 0o600)
 }
 
 // Workspace makes a directory for a sandbox below the system's temporary directory,

@@ -43,6 +43,8 @@ type DaprdOptions struct {
 	Sentry        *Sentry           // mTLS with it; nil: plain text
 	Env           map[string]string // more of its environment
 	Args          []string          // more of its arguments
+	// Before makes the command that starts it, of a program that keeps its own sidecar; nil: nothing does.
+	Before func(*Daprd) ([]string, error)
 }
 
 // Daprd starts a sidecar and waits until it is healthy, which takes its app.
@@ -81,9 +83,18 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if d.Config != "" {
 		args = append(args, "--config", d.Config)
 	}
+	args = append(args, more...)
+	if o.Before != nil {
+		command, err := o.Before(d)
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", o.Name, err)
+		}
+		args = slices.Concat(command[1:], []string{binary}, args)
+		binary = command[0]
+	}
 	d.Process, err = s.run(ctx, Command{
 		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + d.HTTP + "/v1.0/healthz",
-		Args: append(args, more...), Env: o.env(), ResolvConf: resolvConf, Secrets: o.Secrets,
+		Args: args, Env: o.env(), ResolvConf: resolvConf, Secrets: o.Secrets,
 	})
 	if err != nil {
 		return nil, err

@@ -1,12 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/actors"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 )
 
 func newActors() *cobra.Command {
@@ -48,4 +55,39 @@ as Kubernetes does.`,
 		return bridge.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// explainActor says where an app's call of an actor goes. All actors of a type go the same way.
+func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output *format) error {
+	if from == "" {
+		return misused(errors.New("--from is missing; name the calling app as namespace/app-id"))
+	}
+	caller, err := catalog.ParseApp(from)
+	if err != nil {
+		return misused(fmt.Errorf("--from: %w", err))
+	}
+	typ, _, _ := strings.Cut(actor, "/")
+	if err := catalog.CheckActorType(typ); err != nil {
+		return misused(fmt.Errorf("--actor: %w", err))
+	}
+	var d show.Decision
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
+			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, Actor: typ,
+		})
+		d = show.DecisionOf(answer)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if output.Format == show.Table {
+		err = show.Explain(show.ScreenOf(cmd.OutOrStdout()), from, "actor "+actor, d)
+	} else {
+		err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
+	}
+	if err == nil && d.Outcome != catalog.OK.String() {
+		err = errReported
+	}
+	return err
 }
