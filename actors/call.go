@@ -127,10 +127,18 @@ func parseCall(h http.Header) (c call, caller catalog.App, err error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return c, caller, err
 	}
-	if c.id == "" || c.method == "" {
-		return c, caller, errors.New("a call names an actor's id and a method")
+	for _, part := range append(strings.Split(c.method, "/"), c.id) {
+		if !isName(part) {
+			return c, caller, fmt.Errorf("%.64q is no part of an actor's id or method that Dapr takes", part)
+		}
 	}
 	return c, caller, catalog.CheckActorType(c.typ)
+}
+
+// isName tells whether Dapr takes a part of a path for a name: nothing leads out of it.
+func isName(s string) bool {
+	control := func(c rune) bool { return c < ' ' || c == 0x7f }
+	return strings.Trim(s, ".") != "" && !strings.ContainsAny(s, `#?/\`) && !strings.ContainsFunc(s, control)
 }
 
 // ask makes a request of the sidecar with the body of another.

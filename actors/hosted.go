@@ -104,11 +104,11 @@ func sameHosts(a, b map[string]string) bool {
 // placementState is the part of the placement service's state that counts.
 type placementState struct {
 	Tables map[string]struct {
-		Entries map[string]struct {
-			LoadMap map[string]struct {
-				ID string `json:"id"`
-			} `json:"load_map"`
-		} `json:"entries"`
+		Hosts []struct {
+			Address  string   `json:"name"`
+			App      string   `json:"id"`
+			Entities []string `json:"entities"`
+		} `json:"hosts"`
 	} `json:"tables"`
 }
 
@@ -141,10 +141,10 @@ func (b *Bridge) hosts(ctx context.Context) (map[string]string, error) {
 
 func (s *placementState) hosts(namespace, bridge string) map[string]string {
 	all := map[string]string{}
-	for typ, table := range s.Tables[namespace].Entries {
-		for address, host := range table.LoadMap {
-			if host.ID != bridge {
-				all[typ] = fmt.Sprintf("app %s/%s at %s", namespace, host.ID, address)
+	for _, host := range s.Tables[namespace].Hosts {
+		for _, typ := range host.Entities {
+			if host.App != bridge {
+				all[typ] = fmt.Sprintf("app %s/%s at %s", namespace, host.App, host.Address)
 			}
 		}
 	}
