@@ -138,7 +138,7 @@ func parseCall(h http.Header) (c call, caller catalog.App, err error) {
 // isName tells whether Dapr takes a part of a path for a name: nothing leads out of it.
 func isName(s string) bool {
 	control := func(c rune) bool { return c < ' ' || c == 0x7f }
-	return strings.Trim(s, ".") != "" && !strings.ContainsAny(s, `#?/\`) && !strings.ContainsFunc(s, control)
+	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, `#?/\`) && !strings.ContainsFunc(s, control)
 }
 
 // ask makes a request of the sidecar with the body of another.
