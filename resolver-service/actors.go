@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"context"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -19,7 +20,13 @@ type actorServer struct {
 	topology *topology.Topology
 	access   *authorizer
 	stopping context.Context
+
+	mu      sync.Mutex
+	streams map[string]int // by namespace
 }
+
+// maxActorStreams is how many streams a namespace's bridge may have: more than it has replicas.
+const maxActorStreams = 64
 
 // Watch streams what a namespace's bridge has to know.
 func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreamingServer[v1alpha1.ActorsResponse]) error {
@@ -27,6 +34,11 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 	if err := s.admit(ctx, req.GetNamespace()); err != nil {
 		return err
 	}
+	leave, err := s.enter(req.GetNamespace())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	sub, err := s.topology.Actors(ctx, req.GetNamespace())
 	if err != nil {
 		return status.FromContextError(err).Err()
@@ -49,6 +61,26 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 			return status.FromContextError(ctx.Err()).Err()
 		}
 	}
+}
+
+// enter counts a stream.
+func (s *actorServer) enter(namespace string) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams == nil {
+		s.streams = map[string]int{}
+	}
+	if s.streams[namespace] >= maxActorStreams {
+		return nil, status.Errorf(codes.ResourceExhausted, "the bridge of namespace %s has %d streams, which is the limit", namespace, maxActorStreams)
+	}
+	s.streams[namespace]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.streams[namespace]--; s.streams[namespace] == 0 {
+			delete(s.streams, namespace)
+		}
+	}, nil
 }
 
 // admit lets a bridge have what concerns its own namespace.
