@@ -4,10 +4,10 @@ DAPRD_MODULE := components/daprd
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
 DAPRD_TAGS ?= stablecomponents
 
-# What is built runs on any Linux, and is the same from the same commit wherever it is built. What
-# vets and checks shares the packages that this compiles.
-build build-full daprd daprd-stock sentry placement operator lint: export CGO_ENABLED = 0
-build build-full daprd daprd-stock sentry placement operator lint: export GOFLAGS = -trimpath
+# What is built runs on any Linux, and is the same from the same commit wherever it is built, and
+# whatever tags that has. What vets and checks shares the packages that this compiles.
+build build-full daprd daprd-stock sentry placement operator injector lint: export CGO_ENABLED = 0
+build build-full daprd daprd-stock sentry placement operator injector lint: export GOFLAGS = -trimpath -buildvcs=false
 
 .PHONY: help build build-full
 help: ## this list
@@ -22,9 +22,11 @@ build: ## bin/isthmus
 build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's client, or the typed one of Kubernetes
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
-.PHONY: deps deps-demo
+.PHONY: deps deps-demo deps-install
 deps: deps-demo daprd-stock placement operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
+deps-install: deps-demo operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
+	@.ci/servers install
 
 .PHONY: first-build example
 first-build: # with modules in Go's cache and nothing compiled: 547 s of CPU, 413 s on 2 busy cores
@@ -33,7 +35,7 @@ example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sid
 	go build -o $(BIN)/example-app ./examples/two-clusters/app
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
-.PHONY: daprd daprd-stock sentry placement operator
+.PHONY: daprd daprd-stock sentry placement operator injector
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
 daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/how-to/stock-daprd.md
@@ -44,16 +46,19 @@ placement: ## bin/placement: Dapr's placement service, which tells sidecars who 
 	@.ci/build placement $(DAPRD_MODULE) $(BIN)/placement ./placement github.com/dapr/dapr
 operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build operator $(DAPRD_MODULE) $(BIN)/operator ./operator github.com/dapr/dapr
+injector: ## bin/injector: what gives pods in Kubernetes their sidecar, for make test-install
+	@.ci/build injector $(DAPRD_MODULE) $(BIN)/injector ./injector github.com/dapr/dapr
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes helm coredns servers grpc-js
+.PHONY: consul etcd kubernetes node helm coredns servers grpc-js
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
+node: $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kube-proxy kubelet) ## the rest of Kubernetes, from source: what runs pods
 helm: $(BIN)/helm ## bin/helm, from source: it makes the plain manifests from the charts
 coredns: $(BIN)/coredns ## bin/coredns, from source
-servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java: those of this machine, or their packages unpacked into bin/servers
+servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
 	@.ci/grpc-js
@@ -70,11 +75,8 @@ $(BIN)/etcdctl: $(ETCD)
 $(BIN)/etcdutl: $(ETCD)
 	@.ci/build etcdutl deps/etcd $@ go.etcd.io/etcd/etcdutl/v3 go.etcd.io/etcd/etcdutl/v3
 
-KUBERNETES := deps/kubernetes/go.mod deps/kubernetes/go.sum
-$(BIN)/kube-apiserver: $(KUBERNETES)
-	@.ci/build kube-apiserver deps/kubernetes $@ k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes
-$(BIN)/kubectl: $(KUBERNETES)
-	@.ci/build kubectl deps/kubernetes $@ k8s.io/kubernetes/cmd/kubectl k8s.io/kubernetes
+$(addprefix $(BIN)/,kube-apiserver kubectl kube-controller-manager kube-scheduler kube-proxy kubelet): $(BIN)/%: deps/kubernetes/go.mod deps/kubernetes/go.sum
+	@.ci/build $* deps/kubernetes $@ k8s.io/kubernetes/cmd/$* k8s.io/kubernetes
 
 $(BIN)/helm: deps/helm/go.mod deps/helm/go.sum
 	@.ci/build helm deps/helm $@ helm.sh/helm/v4/cmd/helm helm.sh/helm/v4
@@ -102,7 +104,7 @@ HEAVY := 700
 TEST_PACKAGES ?= 6
 
 # Those that take longest begin first, so that the rest runs beside them and not before.
-LONGEST := ./tests/system ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
+LONGEST := ./tests/system ./tests/monitoring ./tests/charts ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
 
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
 # The tag links all Dapr components, so that the tests of each run.
@@ -113,15 +115,24 @@ TESTED := -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
 RERUN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 TEST := $(TOOL) gotestsum --format pkgname --hide-summary skipped $(RERUN)
 
-.PHONY: test test-main test-daprd lint fuzz bench demo
+.PHONY: test test-main test-daprd test-install before lint fuzz bench demo
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
 	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
 	$(TEST) --packages './tests/faults ./tests/hostile' -- $(TESTED) -p 1
 test-main:
-	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
+	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile|clusters)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
 test-daprd: # its tests wait for servers, too
 	cd $(DAPRD_MODULE) && $(TEST) --packages ./... -- $(TESTED) -p 1 -tags $(DAPRD_TAGS),clouds
+
+# The release that an upgrade begins at: FROM, or the commit before.
+BEFORE := $(CURDIR)/.cache/before
+before:
+	@test -e $(BEFORE) || git worktree add --force --detach $(BEFORE)
+	@git -C $(BEFORE) checkout --quiet --detach $$(git rev-parse $(or $(FROM),HEAD~1))
+	@$(MAKE) --no-print-directory -C $(BEFORE) build daprd
+test-install: deps-install build before ## two Kubernetes clusters: install, upgrade from FROM (HEAD~1), another root; root and Linux, 20 minutes at most
+	ISTHMUS_TEST_INSTALL=1 go test -count=1 -v -timeout 40m ./tests/clusters -before $(BEFORE)
 
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }

@@ -146,14 +146,35 @@ func (d Domain) PeerHost(cluster string) string {
 	return peerLabel + "." + cluster + "." + string(d)
 }
 
-const peerLabel = "_resolver"
+// LinkHost is the reserved host name at which a cluster's resolver service meets one that it has
+// invited. It leads there only while an invitation is open.
+func (d Domain) LinkHost(cluster string) string {
+	return linkLabel + "." + cluster + "." + string(d)
+}
+
+const (
+	peerLabel = "_resolver"
+	linkLabel = "_link"
+)
 
 // IsPeerHost tells whether host is the reserved name of any cluster's resolver service.
 func (d Domain) IsPeerHost(host string) bool {
+	_, ok := d.reserved(peerLabel, host)
+	return ok
+}
+
+// IsLinkHost tells whether host is [Domain.LinkHost] of the cluster.
+func (d Domain) IsLinkHost(cluster, host string) bool {
+	of, ok := d.reserved(linkLabel, host)
+	return ok && of == cluster
+}
+
+// reserved is the cluster in a reserved name.
+func (d Domain) reserved(label, host string) (cluster string, ok bool) {
 	host, ascii := lowerASCII(strings.TrimSuffix(host, "."))
 	cluster, below := strings.CutSuffix(host, "."+string(d))
-	cluster, reserved := strings.CutPrefix(cluster, peerLabel+".")
-	return ascii && below && reserved && CheckCluster(cluster) == nil
+	cluster, reserved := strings.CutPrefix(cluster, label+".")
+	return cluster, ascii && below && reserved && CheckCluster(cluster) == nil
 }
 
 // CheckHost checks that an app's host name in a cluster fits into DNS and SNI.

@@ -108,8 +108,18 @@ type authInfo struct {
 	credentials.TLSInfo
 	id   ID               // of the other end
 	peer string           // see principal
-	own  *tls.Certificate // that a client has presented
+	own  *tls.Certificate // that this end has presented
 }
+
+// Stranger is the error of a handshake with somebody who has no certificate of a Dapr app, such as
+// a load balancer that ends TLS.
+type Stranger struct{ Err error }
+
+// Error is what is missing.
+func (s *Stranger) Error() string { return s.Err.Error() }
+
+// Unwrap is the same.
+func (s *Stranger) Unwrap() error { return s.Err }
 
 // identify reads the other end's identity from a verified certificate.
 func identify(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, authInfo, error) {
@@ -118,11 +128,11 @@ func identify(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, au
 	}
 	t, ok := info.(credentials.TLSInfo)
 	if !ok || len(t.State.PeerCertificates) == 0 || len(t.State.PeerCertificates[0].URIs) != 1 {
-		return nil, authInfo{}, errors.Join(errors.New("identity: handshake without a peer's certificate"), conn.Close())
+		return nil, authInfo{}, errors.Join(&Stranger{errors.New("identity: handshake without a peer's certificate")}, conn.Close())
 	}
 	id, err := fromURI(t.State.PeerCertificates[0].URIs[0])
 	if err != nil {
-		return nil, authInfo{}, errors.Join(err, conn.Close())
+		return nil, authInfo{}, errors.Join(&Stranger{err}, conn.Close())
 	}
 	return conn, authInfo{TLSInfo: t, id: id}, nil
 }

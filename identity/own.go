@@ -35,6 +35,16 @@ func (s *Source) ownRoots() (roots, error) {
 	}), nil
 }
 
+// Vouching are the fingerprints of those of the own roots that the own certificate chains to.
+func (s *Source) Vouching() (all []string) {
+	if m, ok := s.current.Load(); ok {
+		for _, root := range m.vouching {
+			all = append(all, Fingerprint(root))
+		}
+	}
+	return all
+}
+
 func (r roots) has(c *x509.Certificate) bool { return slices.ContainsFunc(r, c.Equal) }
 
 // vouchingFor returns the roots that a certificate chains to.

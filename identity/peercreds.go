@@ -123,11 +123,17 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if c.shown != nil {
 		cfg.GetCertificate = c.shown
 	}
+	var own *tls.Certificate
+	show := cfg.GetCertificate
+	cfg.GetCertificate = func(hello *tls.ClientHelloInfo) (_ *tls.Certificate, err error) {
+		own, err = show(hello)
+		return own, err
+	}
 	conn, info, err := identify(credentials.NewTLS(cfg).ServerHandshake(w))
 	if err != nil {
 		return nil, nil, err
 	}
-	info.peer = was.peer
+	info.peer, info.own = was.peer, own
 	if err := s.connections.track(w, info.State.PeerCertificates, func() error {
 		now, err := c.verify(info.State, at)
 		if err == nil && now != was {

@@ -15,8 +15,8 @@ const (
 	maxCallReport   = 400
 )
 
-// callReports tells the service who called since the report before, until ctx ends or the stream
-// does, which Recv tells.
+// callReports tells the service who called since the report before, and which lookups were refused,
+// until ctx ends or the stream does, which Recv tells.
 func (c *client) callReports(ctx context.Context, ch *channel) {
 	tick := time.NewTicker(callReportPause)
 	defer tick.Stop()
@@ -35,6 +35,9 @@ func (c *client) callReports(ctx context.Context, ch *channel) {
 func (c *client) reportCalls(ch *channel) error {
 	c.reportingCalls.Lock()
 	defer c.reportingCalls.Unlock()
+	if err := c.reportRefusals(ch); err != nil {
+		return err
+	}
 	now := c.guard.Calls()
 	for len(now) > 0 {
 		m := &pb.CallReport{}
@@ -57,6 +60,25 @@ func (c *client) reportCalls(ch *channel) error {
 			c.reported[key] = calls
 		}
 	}
+	return nil
+}
+
+// reportRefusals tells of lookups; reportingCalls is held.
+func (c *client) reportRefusals(ch *channel) error {
+	now := c.refusals.read()
+	m := &pb.CallReport{}
+	for _, o := range catalog.Outcomes() {
+		if n := now[o] - c.toldRefusals[o]; n > 0 {
+			m.RefusedLookups = append(m.RefusedLookups, &pb.RefusedLookups{Outcome: o.String(), Count: n})
+		}
+	}
+	if len(m.RefusedLookups) == 0 {
+		return nil
+	}
+	if err := ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}}); err != nil {
+		return err
+	}
+	c.toldRefusals = now
 	return nil
 }
 

@@ -73,8 +73,10 @@ type client struct {
 	hailed         atomic.Bool         // a service was told of the instance
 	reporting      sync.Mutex          // of those who store
 	unreached      live.Value[*report] // what calls don't get to
-	reportingCalls sync.Mutex          // guards reported
+	refusals       *refusals           // lookups of this app that were refused
+	reportingCalls sync.Mutex          // guards reported and toldRefusals
 	reported       map[callKey]Calls   // calls that the service was told of
+	toldRefusals   refusalCounts       // refusals that the service was told of
 
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc

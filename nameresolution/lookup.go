@@ -17,6 +17,14 @@ import (
 // local resolver has to be asked for the first time. Otherwise it does no I/O, takes no
 // lock, and allocates nothing when it succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
+	address, err := r.resolveID(ctx, app)
+	if err != nil {
+		r.refusals.add(err)
+	}
+	return address, err
+}
+
+func (r *Resolver) resolveID(ctx context.Context, app catalog.App) (string, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
 		return r.resolveTraced(ctx, app, parent)
 	}
@@ -35,6 +43,14 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 // Find is ResolveID for who chooses among the app's addresses later. It returns the app's entry,
 // which has an address, or nil for this app itself.
 func (r *Resolver) Find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
+	e, err := r.find(ctx, app)
+	if err != nil {
+		r.refusals.add(err)
+	}
+	return e, err
+}
+
+func (r *Resolver) find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
 	if parent := r.lookups.Parent(ctx); parent == nil {
 		if app == r.self.App {
 			return nil, nil
@@ -51,7 +67,7 @@ func (r *Resolver) Find(ctx context.Context, app catalog.App) (*catalog.Entry, e
 
 // findSlow is a Find that has a span, or that ResolveID would make by resolveSlow.
 func (r *Resolver) findSlow(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
-	if _, err := r.ResolveID(ctx, app); err != nil || app == r.self.App {
+	if _, err := r.resolveID(ctx, app); err != nil || app == r.self.App {
 		return nil, err
 	}
 	view, err := r.await(ctx, app)

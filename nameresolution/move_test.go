@@ -37,6 +37,7 @@ type service struct {
 	t        testing.TB
 	topology *topology.Topology
 	address  string
+	metrics  *prometheus.Registry
 	stop     func()
 }
 
@@ -64,8 +65,8 @@ func serveWith(t testing.TB, address string, cfg stream.Config) *service {
 
 func serveIn(t testing.TB, address string, cfg stream.Config, in topology.Config) *service {
 	t.Helper()
-	s := &service{t: t, topology: topology.New(in, quiet)}
-	server, err := stream.New(cfg, s.topology, prometheus.NewRegistry(), quiet)
+	s := &service{t: t, topology: topology.New(in, quiet), metrics: prometheus.NewRegistry()}
+	server, err := stream.New(cfg, s.topology, s.metrics, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

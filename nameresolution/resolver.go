@@ -94,6 +94,7 @@ type Resolver struct {
 	parts    sync.WaitGroup
 	connect  func(ctx context.Context, address string) error // nil: over TCP; tests have their own
 
+	refusals refusals                  // lookups that were refused
 	served   live.Value[*catalog.View] // what lookups read
 	mirrors  live.Value[*mirror]       // what the service sent
 	access   live.Value[*access]       // who may call this app

@@ -24,7 +24,7 @@ type kind string
 
 const (
 	sidecar  kind = "sidecar"     // an app of this cluster
-	operator kind = "operator"    // one that the configuration names, or at listen.operator
+	operator kind = "operator"    // one that the configuration names, at listen.operator, or by Kubernetes' RBAC
 	peer     kind = "peer"        // another cluster's resolver service
 	foreign  kind = "foreign app" // under a root of ours, in a trust domain that is not
 	nobody   kind = "nobody"      // without a certificate, which takes identity.insecure
@@ -32,9 +32,12 @@ const (
 
 // The gRPC servers.
 const (
-	atResolver = "resolver" // listen.resolver
-	atOperator = "operator" // listen.operator, which only this user may open
-	atGateway  = "gateway"  // the reserved name at listen.gateway
+	atResolver   = "resolver"   // listen.resolver
+	atOperator   = "operator"   // listen.operator, which only this user may open
+	atKubernetes = "kubernetes" // listen.kubernetes, for whom Kubernetes' RBAC lets in
+	atGateway    = "gateway"    // the reserved name at listen.gateway
+	// The reserved name there for clusters that are invited, whose roots are not known yet.
+	atInvitation = "invitation"
 )
 
 // access says who may call which method where. A method without a line is for nobody.
@@ -51,6 +54,7 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Objects_Analyze_FullMethodName:    {operator, nobody},
 		v1alpha1.Status_Status_FullMethodName:      {operator, nobody},
 		v1alpha1.Status_Check_FullMethodName:       {operator, nobody},
+		v1alpha1.Status_Support_FullMethodName:     {operator, nobody},
 		v1alpha1.Inventory_Apps_FullMethodName:     {operator, nobody},
 		v1alpha1.Inventory_Sidecars_FullMethodName: {operator, nobody},
 		v1alpha1.Inventory_Events_FullMethodName:   {operator, nobody},
@@ -58,43 +62,82 @@ var access = map[string]map[string][]kind{
 		v1alpha1.Inventory_Calls_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Graph_FullMethodName:    {operator, nobody},
 		v1alpha1.Inventory_Policies_FullMethodName: {operator, nobody},
+		v1alpha1.Link_Invite_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Follow_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Accept_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Confirm_FullMethodName:       {operator, nobody},
+		v1alpha1.Link_Invitations_FullMethodName:   {operator, nobody},
+		v1alpha1.Link_Revoke_FullMethodName:        {operator, nobody},
+		v1alpha1.Link_Trust_FullMethodName:         {operator, nobody},
 	},
-	atOperator: {
-		v1alpha1.Resolver_Watch_FullMethodName:     {}, // nothing registers here
-		v1alpha1.Resolver_Resolve_FullMethodName:   {operator},
-		v1alpha1.Actors_Watch_FullMethodName:       {operator},
-		v1alpha1.Objects_Apply_FullMethodName:      {operator},
-		v1alpha1.Objects_Get_FullMethodName:        {operator},
-		v1alpha1.Objects_Delete_FullMethodName:     {operator},
-		v1alpha1.Objects_History_FullMethodName:    {operator},
-		v1alpha1.Objects_Analyze_FullMethodName:    {operator},
-		v1alpha1.Status_Status_FullMethodName:      {operator},
-		v1alpha1.Status_Check_FullMethodName:       {operator},
-		v1alpha1.Inventory_Apps_FullMethodName:     {operator},
-		v1alpha1.Inventory_Sidecars_FullMethodName: {operator},
-		v1alpha1.Inventory_Events_FullMethodName:   {operator},
-		v1alpha1.Inventory_Probe_FullMethodName:    {operator},
-		v1alpha1.Inventory_Calls_FullMethodName:    {operator},
-		v1alpha1.Inventory_Graph_FullMethodName:    {operator},
-		v1alpha1.Inventory_Policies_FullMethodName: {operator},
-	},
+	atOperator:   operatorsAlone(),
+	atKubernetes: operatorsAlone(),
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},
 		v1alpha1.Peering_Renew_FullMethodName:   {peer},
 	},
+	atInvitation: {v1alpha1.Linking_Meet_FullMethodName: {peer}},
+}
+
+// What Kubernetes' RBAC must allow who calls a method at listen.kubernetes.
+const (
+	mayRead  = "read"
+	mayWrite = "write"
+	mayLink  = "link"
+)
+
+// verbs are the methods of operators, and what each takes at listen.kubernetes. Nothing is written
+// by a dry run, so that takes mayRead.
+var verbs = map[string]string{
+	v1alpha1.Resolver_Resolve_FullMethodName:   mayRead,
+	v1alpha1.Actors_Watch_FullMethodName:       mayRead,
+	v1alpha1.Objects_Apply_FullMethodName:      mayWrite,
+	v1alpha1.Objects_Get_FullMethodName:        mayRead,
+	v1alpha1.Objects_Delete_FullMethodName:     mayWrite,
+	v1alpha1.Objects_History_FullMethodName:    mayRead,
+	v1alpha1.Objects_Analyze_FullMethodName:    mayRead,
+	v1alpha1.Status_Status_FullMethodName:      mayRead,
+	v1alpha1.Status_Check_FullMethodName:       mayRead,
+	v1alpha1.Status_Support_FullMethodName:     mayRead,
+	v1alpha1.Inventory_Apps_FullMethodName:     mayRead,
+	v1alpha1.Inventory_Sidecars_FullMethodName: mayRead,
+	v1alpha1.Inventory_Events_FullMethodName:   mayRead,
+	v1alpha1.Inventory_Probe_FullMethodName:    mayRead,
+	v1alpha1.Inventory_Calls_FullMethodName:    mayRead,
+	v1alpha1.Inventory_Graph_FullMethodName:    mayRead,
+	v1alpha1.Inventory_Policies_FullMethodName: mayRead,
+	v1alpha1.Link_Invite_FullMethodName:        mayLink,
+	v1alpha1.Link_Follow_FullMethodName:        mayLink,
+	v1alpha1.Link_Accept_FullMethodName:        mayLink,
+	v1alpha1.Link_Confirm_FullMethodName:       mayLink,
+	v1alpha1.Link_Invitations_FullMethodName:   mayRead,
+	v1alpha1.Link_Revoke_FullMethodName:        mayLink,
+	v1alpha1.Link_Trust_FullMethodName:         mayRead,
+}
+
+// operatorsAlone lets operators call what verbs has, and nobody register.
+func operatorsAlone() map[string][]kind {
+	methods := map[string][]kind{v1alpha1.Resolver_Watch_FullMethodName: {}}
+	for method := range verbs {
+		methods[method] = []kind{operator}
+	}
+	return methods
 }
 
 // rules is a part of access.
 type rules struct {
 	listener string
 	methods  map[string][]kind
+	// admit tells who calls where that takes more than a certificate, in the context that it
+	// returns; nil: it does not. The request is nil where it is not there yet.
+	admit func(ctx context.Context, method string, request any) (context.Context, error)
 }
 
-func rulesAt(listener string) rules { return rules{listener, access[listener]} }
+func rulesAt(listener string) rules { return rules{listener: listener, methods: access[listener]} }
 
 // forApps are the rules of an edge whose methods the apps of this cluster may call.
 func forApps(edge string, methods []string) rules {
-	r := rules{edge, map[string][]kind{}}
+	r := rules{listener: edge, methods: map[string][]kind{}}
 	for _, method := range methods {
 		r.methods[method] = []kind{sidecar, operator, nobody}
 	}
@@ -115,7 +158,8 @@ type authorizer struct {
 // kindOf is what kind of caller makes a call.
 func (a *authorizer) kindOf(ctx context.Context) (kind, identity.ID) {
 	id, known := identity.FromContext(ctx)
-	if _, local := identity.FromLocal(ctx); local {
+	_, local := identity.FromLocal(ctx)
+	if _, person := identity.FromPerson(ctx); local || person {
 		return operator, id
 	}
 	_, isPeer := identity.FromPeer(ctx)
@@ -176,21 +220,43 @@ func serviceOf(method string) string {
 
 // admit holds calls to rules.
 func (a *authorizer) admit(r rules) []grpc.ServerOption {
+	check := func(ctx context.Context, method string, request any) (_ context.Context, err error) {
+		if r.admit != nil {
+			if ctx, err = r.admit(ctx, method, request); err != nil {
+				return nil, err
+			}
+		}
+		return ctx, a.checkAccess(ctx, r, method)
+	}
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			if err := a.checkAccess(ctx, r, info.FullMethod); err != nil {
+			ctx, err := check(ctx, info.FullMethod, req)
+			if err != nil {
 				return nil, err
 			}
 			return handle(ctx, req)
 		}),
 		grpc.ChainStreamInterceptor(func(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			if err := a.checkAccess(ss.Context(), r, info.FullMethod); err != nil {
+			ctx, err := check(ss.Context(), info.FullMethod, nil)
+			if err != nil {
 				return err
+			}
+			if r.admit != nil {
+				ss = streamWith{ss, ctx}
 			}
 			return handle(server, ss)
 		}),
 	}
 }
+
+// streamWith is a stream with another context.
+type streamWith struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context is that of [grpc.ServerStream].
+func (s streamWith) Context() context.Context { return s.ctx }
 
 // handshakeTimeout is how long a client may take to be known.
 const handshakeTimeout = 5 * time.Second

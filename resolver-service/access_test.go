@@ -49,12 +49,19 @@ func (r *running) as(ca *identitytest.CA, app catalog.App, domain string) creden
 // call makes a call with an empty message, and returns how it ended.
 func (r *running) call(listener, method string, creds credentials.TransportCredentials) error {
 	r.t.Helper()
-	target := "passthrough:///" + r.Addr(listener).String()
-	if r.Addr(listener).Network() == "unix" {
-		target = "unix://" + r.Addr(listener).String()
+	at := r.Addr(listener)
+	if listener == atInvitation {
+		at = r.Addr("gateway")
 	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
-		grpc.WithAuthority("_resolver.west.isthmus.internal"))
+	target := "passthrough:///" + at.String()
+	if at.Network() == "unix" {
+		target = "unix://" + at.String()
+	}
+	name := "_resolver.west.isthmus.internal"
+	if listener == atInvitation {
+		name = "_link.west.isthmus.internal"
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithAuthority(name))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -100,7 +107,8 @@ func TestAccess(t *testing.T) {
 		return status.Code(err) == codes.InvalidArgument
 	})
 	all := methods()
-	servers := map[string]*grpc.Server{atResolver: west.resolver.grpc, atOperator: west.resolver.local, atGateway: west.ingress.grpc}
+	servers := map[string]*grpc.Server{atResolver: west.resolver.grpc, atOperator: west.resolver.local, atGateway: west.ingress.grpc, atInvitation: west.ingress.linking}
+	west.invite("north", nil)
 	for listener, server := range servers {
 		for service, info := range server.GetServiceInfo() {
 			for _, m := range info.Methods {
@@ -111,7 +119,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	for _, method := range all {
-		if access[atResolver][method] == nil && access[atGateway][method] == nil {
+		if access[atResolver][method] == nil && access[atGateway][method] == nil && access[atInvitation][method] == nil {
 			t.Errorf("%s: access has no line for it", method)
 		}
 		for listener := range servers {
@@ -120,6 +128,10 @@ func TestAccess(t *testing.T) {
 				allowed := c.kind != nobody && slices.Contains(access[listener][method], c.kind)
 				if listener == atOperator { // whoever opens the socket, in plain text
 					allowed = c.creds.Info().SecurityProtocol == "insecure" && len(access[listener][method]) > 0
+				}
+				if listener == atInvitation { // what the certificate names is not verified yet
+					allowed = strings.Contains(c.what, "peer with") || strings.Contains(c.what, "peer under") || strings.HasPrefix(c.what, "a service")
+					allowed = allowed && len(access[listener][method]) > 0
 				}
 				refused := slices.Contains([]codes.Code{codes.PermissionDenied, codes.Unimplemented, codes.Unavailable}, status.Code(err))
 				if allowed == refused {

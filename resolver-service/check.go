@@ -1,26 +1,39 @@
 package resolverservice
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/resolver-service/trustbundle"
 )
 
 // Check makes all checks, and sends results as they come.
-func (s statusServer) Check(_ *v1alpha1.CheckRequest, to grpc.ServerStreamingServer[v1alpha1.CheckResponse]) error {
-	status := s.status()
-	err := to.Send(&v1alpha1.CheckResponse{Cluster: status.GetCluster(), Version: status.GetVersion(), NowUnixMs: time.Now().UnixMilli()})
+func (s statusServer) Check(req *v1alpha1.CheckRequest, to grpc.ServerStreamingServer[v1alpha1.CheckResponse]) error {
+	now := s.status()
+	limit, err := limitOf(req, now)
 	if err != nil {
 		return err
 	}
-	facts, err := s.facts(to.Context(), status)
+	err = to.Send(&v1alpha1.CheckResponse{Cluster: now.GetCluster(), Version: now.GetVersion(), NowUnixMs: time.Now().UnixMilli()})
+	if err != nil {
+		return err
+	}
+	facts, err := s.facts(to.Context(), now, limit)
 	if err != nil {
 		return err
 	}
@@ -33,12 +46,34 @@ func (s statusServer) Check(_ *v1alpha1.CheckRequest, to grpc.ServerStreamingSer
 	})
 }
 
+// checkLimit is what checks are limited to; zero: nothing.
+type checkLimit struct {
+	peer string
+	app  catalog.App
+}
+
+// limitOf reads a request.
+func limitOf(req *v1alpha1.CheckRequest, all *v1alpha1.StatusResponse) (l checkLimit, err error) {
+	l.peer = req.GetPeer()
+	if l.peer != "" && !slices.ContainsFunc(all.GetPeers(), func(p *v1alpha1.PeerStatus) bool { return p.GetCluster() == l.peer }) {
+		return l, status.Errorf(codes.NotFound, "no Cluster object with gateways is named %q; isthmus get clusters lists them", l.peer)
+	}
+	if a := req.GetApp(); a != nil {
+		if l.app, err = wire.ParseApp(a); err != nil {
+			return l, status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	return l, nil
+}
+
 // facts are what checks read, as this service publishes it.
-func (s *Service) facts(ctx context.Context, status *v1alpha1.StatusResponse) (*check.Facts, error) {
+func (s *Service) facts(ctx context.Context, now *v1alpha1.StatusResponse, limit checkLimit) (*check.Facts, error) {
 	f := &check.Facts{
-		Now: time.Now(), Status: status, MayWrite: s.mayWrite,
+		Now: time.Now(), Status: now, MayWrite: s.mayWrite, Peer: limit.peer, App: limit.app,
 		Prober: check.NewProber(s.identity, s.cfg.Identity.Namespace, catalog.Domain(s.cfg.Domain)),
 	}
+	f.Lacks, f.LacksErr = s.accounts.lacking(ctx)
+	f.Definitions, f.Vouching, f.Bundle = s.definitions(ctx), s.identity.Vouching(), s.bundle()
 	if s.identity.HasSentry() {
 		f.Sentry = s.identity.CheckSentry
 	}
@@ -54,14 +89,39 @@ func (s *Service) facts(ctx context.Context, status *v1alpha1.StatusResponse) (*
 		return nil, fmt.Errorf("analyze objects: %w", err)
 	}
 	f.Findings = analysis.GetFindings()
-	return f, appStates(ctx, s.topology, all, func(some []*v1alpha1.AppState) error {
+	err = appStates(ctx, s.topology, all, func(some []*v1alpha1.AppState) error {
 		for _, a := range some {
 			if len(a.GetExportedTo()) > 0 {
 				f.Exported = append(f.Exported, a)
 			}
+			if slices.ContainsFunc(a.GetImports(), func(i *v1alpha1.ExportState) bool { return i.GetCluster() == f.Peer && i.GetReady() > 0 }) {
+				f.Imported = append(f.Imported, a)
+			}
+			if a.GetApp().GetNamespace() == f.App.Namespace && a.GetApp().GetId() == f.App.ID {
+				f.State = a
+			}
 		}
 		return nil
 	})
+	if f.App != (catalog.App{}) {
+		f.Callees = s.callees(f.App)
+	}
+	f.Limit()
+	return f, err
+}
+
+// callees are the apps that an app's view holds, in order; of an app without a selection, none: it may
+// call all that are there.
+func (s *Service) callees(app catalog.App) (all []check.Callee) {
+	view, ok := s.view(app)
+	if !ok || view.Open {
+		return nil
+	}
+	for callee, entry := range view.Entries.All() {
+		all = append(all, check.Callee{App: callee, Decision: entry.Explain()})
+	}
+	slices.SortFunc(all, func(a, b check.Callee) int { return a.App.Compare(b.App) })
+	return all
 }
 
 // mayWrite is the error of a store that can't be written, as far as that shows without a write.
@@ -70,4 +130,37 @@ func (s *Service) mayWrite(ctx context.Context) error {
 		return prober.MayWrite(ctx)
 	}
 	return nil
+}
+
+// definitions is how the custom resources are, where the store has some.
+func (s *Service) definitions(ctx context.Context) *check.Definitions {
+	store, ok := s.store.(*kubernetes.Store)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, check.Within)
+	defer cancel()
+	d, err := store.Definitions(ctx)
+	return &check.Definitions{Missing: d.Missing, Lacking: d.Lacking, Unknown: d.Unknown, Err: err}
+}
+
+// bundle reads the ConfigMap that the service follows anew; nil if it follows none.
+func (s *Service) bundle() func(context.Context) (string, []string, error) {
+	from := s.cfg.Identity.TrustAnchorsFrom
+	if from == nil {
+		return nil
+	}
+	return func(ctx context.Context) (string, []string, error) {
+		bundle, err := trustbundle.New(*from, cmp.Or(s.cfg.Identity.Sentry.Namespace, "default"), s.log)
+		if err != nil {
+			return "ConfigMap " + from.ConfigMap, nil, err
+		}
+		defer bundle.Close()
+		text, err := bundle.Read(ctx)
+		var roots []string
+		for _, sum := range identity.Fingerprints(text) {
+			roots = append(roots, hex.EncodeToString(sum))
+		}
+		return bundle.String(), roots, err
+	}
 }

@@ -24,9 +24,12 @@ import (
 )
 
 // checks are the results of all checks of a service, without those that are OK.
-func (r *running) checks() (faults []check.Result) {
+func (r *running) checks() []check.Result { return r.checksOf(checkLimit{}) }
+
+// checksOf are those of a peer or an app.
+func (r *running) checksOf(limit checkLimit) (faults []check.Result) {
 	r.t.Helper()
-	facts, err := r.facts(r.t.Context(), r.status())
+	facts, err := r.facts(r.t.Context(), r.status(), limit)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -49,10 +52,16 @@ func (r *running) checks() (faults []check.Result) {
 // gateways and peers.
 func (r *running) finds(faults ...string) {
 	r.t.Helper()
+	r.findsOf(checkLimit{}, faults...)
+}
+
+// findsOf is finds for a peer or an app.
+func (r *running) findsOf(limit checkLimit, faults ...string) {
+	r.t.Helper()
 	var last []check.Result
 	defer func() { r.t.Logf("%+v", last) }()
 	r.within(strings.Join(faults, ", "), func() bool {
-		last = r.checks()
+		last = r.checksOf(limit)
 		var found []string
 		for _, one := range last {
 			found = append(found, fmt.Sprint(one.Check, " ", one.Level, " ", one.Name))
@@ -80,11 +89,11 @@ func linkedPair(t *testing.T) (west, east *running) {
 	t.Helper()
 	ca := identitytest.NewCA(t, identitytest.LongLived)
 	west, east = start(t, configOf(t, "west", ca), ca), start(t, configOf(t, "east", ca), ca)
-	link(t, west, east)
+	peersLinked(t, west, east)
 	return west, east
 }
 
-func link(t *testing.T, west, east *running) {
+func peersLinked(t *testing.T, west, east *running) {
 	t.Helper()
 	east.sidecar(orders, listening(t))
 	west.sidecar(checkout, listening(t))
@@ -274,14 +283,14 @@ func TestChecksFindAnotherDomain(t *testing.T) {
 	cfg := configOf(t, "east", ca)
 	cfg.Domain = "example.internal"
 	west, east := start(t, configOf(t, "west", ca), ca), start(t, cfg, ca)
-	link(t, west, east)
+	peersLinked(t, west, east)
 	west.finds("peer-domain fail " + eastAt(east.Addr("gateway")))
 }
 
 func TestChecksFindWrongAndDoubledNames(t *testing.T) {
 	ca := identitytest.NewCA(t, identitytest.LongLived)
 	west, east, other := start(t, configOf(t, "west", ca), ca), start(t, configOf(t, "east", ca), ca), start(t, configOf(t, "west", ca), ca)
-	link(t, west, east)
+	peersLinked(t, west, east)
 	west.apply(clusterAt("north", east.Addr("gateway"), "1m") + "---\n" + clusterAt("south", other.Addr("gateway"), "1m"))
 	west.finds("peer-name fail north "+east.Addr("gateway").String(), "peer-name fail south "+other.Addr("gateway").String())
 	text := fmt.Sprint(west.checks())
@@ -305,7 +314,7 @@ func TestChecksFindAPeerWithoutAnObjectForUs(t *testing.T) {
 func TestChecksFindMissingRoots(t *testing.T) {
 	westCA, eastCA := identitytest.NewCA(t, identitytest.LongLived), identitytest.NewCA(t, identitytest.LongLived)
 	west, east := start(t, configOf(t, "west", westCA), westCA), start(t, configOf(t, "east", eastCA), eastCA)
-	link(t, west, east)
+	peersLinked(t, west, east)
 	gateway := eastAt(east.Addr("gateway"))
 	west.within("both", func() bool {
 		text := fmt.Sprint(west.checks())
@@ -359,10 +368,10 @@ func TestChecksFindSidecarsWithoutMTLS(t *testing.T) {
 func TestChecksFindVersionsAndClocksApart(t *testing.T) {
 	ca := identitytest.NewCA(t, identitytest.LongLived)
 	westConfig, eastConfig := configOf(t, "west", ca), configOf(t, "east", ca)
-	westConfig.Version, eastConfig.Version = "v1.4.2", "v1.3.9-2-gabc"
+	westConfig.Version, eastConfig.Version = "v1.4.2", "v1.2.9-2-gabc"
 	eastConfig.clock = func() time.Time { return time.Now().Add(-time.Hour) }
 	west, east := start(t, westConfig, ca), start(t, eastConfig, ca)
-	link(t, west, east)
+	peersLinked(t, west, east)
 	west.finds("clock warn east", "versions warn east")
 }
 

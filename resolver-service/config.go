@@ -44,6 +44,7 @@ type Config struct {
 	Listen      Listen             `yaml:"listen"`
 	Identity    Identity           `yaml:"identity"`
 	Operators   []string           `yaml:"operators"`
+	Kubernetes  Kubernetes         `yaml:"kubernetes"`
 	Resolver    Resolver           `yaml:"resolver"`
 	Gateway     Gateway            `yaml:"gateway"`
 	Development Development        `yaml:"development"`
@@ -85,14 +86,16 @@ type Listen struct {
 	XDS      string         `yaml:"xds"`
 	Admin    string         `yaml:"admin"`
 	Operator string         `yaml:"operator"` // unix:///path, or [operatorOff]; empty: in dataDir
-	Debug    string         `yaml:"debug"`
+	// Kubernetes is on loopback, where the API server's port-forward leads.
+	Kubernetes string `yaml:"kubernetes"`
+	Debug      string `yaml:"debug"`
 	// DebugExposed says that Debug is meant where more than this machine reaches it.
 	DebugExposed bool `yaml:"debugExposed"`
 }
 
 // empty tells whether no part would run that anybody but an operator needs.
 func (l Listen) empty() bool {
-	l.Operator = ""
+	l.Operator, l.Kubernetes = "", ""
 	return reflect.ValueOf(l).IsZero()
 }
 
@@ -144,6 +147,7 @@ type Gateway struct {
 	DrainTimeout   time.Duration `yaml:"drainTimeout"`
 	StallTimeout   time.Duration `yaml:"stallTimeout"`
 	AnswerTimeout  time.Duration `yaml:"answerTimeout"`
+	Advertise      []string      `yaml:"advertise"` // addresses at which other clusters reach it, for invitations
 }
 
 // Log says what is logged to standard error, and how.

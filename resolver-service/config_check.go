@@ -107,6 +107,11 @@ func (c *Config) checkGateway(doc *strict.Document) {
 	checkCounts(doc, "gateway", map[string]int{
 		"maxConnections": c.Gateway.MaxConnections, "maxPerSource": c.Gateway.MaxPerSource, "maxHellos": c.Gateway.MaxHellos,
 	})
+	for i, address := range c.Gateway.Advertise {
+		if _, err := catalog.CheckGateway(address); err != nil {
+			doc.Refuse(fmt.Sprintf("gateway.advertise[%d]", i), err.Error(), "write host:port at which other clusters reach the gateway")
+		}
+	}
 	if g := c.Gateway; g.MaxConnections > 0 && g.MaxPerSource > g.MaxConnections {
 		doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
 	}

@@ -23,6 +23,7 @@ func (c *Config) edges() []edge.Edge {
 	return append([]edge.Edge{
 		c.resolverEdge(), // which joins stream, objects and status on one listener
 		c.operatorEdge(),
+		c.kubernetesEdge(),
 		c.gatewayEdge(), // which joins gateway and peering
 		consulapi.Edge(c.Listen.Consul, &c.Consul),
 		xds.Edge(c.Listen.XDS, &c.XDS),
@@ -67,17 +68,20 @@ type builtEdges []builtEdge
 
 // buildParts makes the edges that have something to listen with.
 func (s *Service) buildParts() error {
-	own := map[string]edge.Part{"resolver": s.resolver.part(), "operator": s.operatorPart(), "gateway": s.ingress.part()}
+	own := map[string]func() (edge.Part, error){
+		"resolver": s.resolver.part, "operator": s.operatorPart, "kubernetes": s.kubernetesPart, "gateway": s.ingress.part,
+	}
 	for _, e := range s.cfg.edges() {
 		if len(e.Listen) == 0 || s.listeners.missing(e) {
 			continue
 		}
-		built, ok := own[e.Name]
+		build, ok := own[e.Name]
 		if !ok {
-			var err error
-			if built, err = e.Build(s.host(e)); err != nil {
-				return err
-			}
+			build = func() (edge.Part, error) { return e.Build(s.host(e)) }
+		}
+		built, err := build()
+		if err != nil {
+			return err
 		}
 		s.edges = append(s.edges, builtEdge{e, built})
 	}

@@ -25,6 +25,8 @@ type ingress struct {
 	peers      *peering.Server
 	grpc       *grpc.Server // of peers; nil: they are not served
 	dispatcher *dispatcher  // their connections
+	linking    *grpc.Server // of invited clusters; nil with grpc
+	invited    *dispatcher  // their connections
 	links      *peering.Links
 }
 
@@ -43,7 +45,8 @@ func (s *Service) buildIngress() (err error) {
 		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give this service and theirs an identity; gateway.plaintext lets in calls alone")
 	default:
 		i.buildServer(s.access, s.Addr("gateway"))
-		cfg.Peers = i.dispatcher.dispatch
+		i.buildLinking(s, s.Addr("gateway"))
+		cfg.Peers, cfg.Link, cfg.Linking = i.dispatcher.dispatch, i.invited.dispatch, s.link.Open
 	}
 	i.gateway, err = gateway.New(cfg)
 	return err
@@ -64,7 +67,7 @@ func (i *ingress) buildServer(access *authorizer, at net.Addr) {
 }
 
 // part is the edge for those that start and stop it.
-func (i *ingress) part() edge.Part {
+func (i *ingress) part() (edge.Part, error) {
 	var runs []func(context.Context) error
 	if l := i.listeners.tcp["gateway"]; l != nil {
 		runs = append(runs, func(ctx context.Context) error {
@@ -73,7 +76,7 @@ func (i *ingress) part() edge.Part {
 		})
 	}
 	if i.grpc != nil {
-		runs = append(runs, i.servePeers)
+		runs = append(runs, i.servePeers, i.serveLinking)
 	}
 	for n, at := range i.apps {
 		name := appListener(n)
@@ -85,7 +88,7 @@ func (i *ingress) part() edge.Part {
 			return nil
 		})
 	}
-	return edge.Part{Run: edge.Together(runs...)}
+	return edge.Part{Run: edge.Together(runs...)}, nil
 }
 
 // peersWithin is how long peers wait for the Cluster objects of a service that starts.

@@ -138,7 +138,7 @@ func (v *inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingS
 		case <-v.stopping.Done():
 			return context.Cause(v.stopping)
 		case <-to.Context().Done():
-			return to.Context().Err()
+			return context.Cause(to.Context())
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestTheServiceInKubernetesShowsNobodyItsViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	outside := map[string]any{"kubernetes": map[string]any{"kubeconfig": kubeconfig}}
-	settings["store"], settings["instances"] = outside, outside
+	settings["store"], settings["instances"], settings["kubernetes"] = outside, outside, outside["kubernetes"]
 	settings["identity"].(map[string]any)["trustAnchorsFrom"].(map[string]any)["kubeconfig"] = kubeconfig
 	whole, err := yaml.Marshal(settings)
 	if err != nil {

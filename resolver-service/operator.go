@@ -40,8 +40,8 @@ func (c *Config) operatorAddress() string {
 }
 
 // operatorPart serves what listen.resolver serves to operators.
-func (s *Service) operatorPart() edge.Part {
+func (s *Service) operatorPart() (edge.Part, error) {
 	r := s.resolver
-	r.local = r.newServer(atOperator, identity.LocalCredentials(), trustedOptions()...)
-	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.tcp["operator"], r.local) }}
+	r.local = r.newServer(rulesAt(atOperator), identity.LocalCredentials(), trustedOptions()...)
+	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.tcp["operator"], r.local) }}, nil
 }

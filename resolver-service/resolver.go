@@ -76,12 +76,14 @@ func (s *Service) buildResolver() (err error) {
 	r.objects = objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 	}, s.store, s.feed, s.topology, s.log)
+	s.buildLink()
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
 		v1alpha1.RegisterObjectsServer(server, r.objects)
 		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, calls: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
 		v1alpha1.RegisterActorsServer(server, &actorServer{topology: s.topology, access: s.access, stopping: r.stream.Stopping()})
-		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts})
+		v1alpha1.RegisterLinkServer(server, s.link)
+		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts, files: s.supportFiles()})
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil
@@ -97,12 +99,12 @@ func (r *resolver) buildServers(at net.Addr) {
 	own := trustedOptions()
 	creds := r.identity.ServerCredentials(identity.Anyone)
 	if r.identity.Insecure() {
-		r.grpc = r.newServer(atResolver, creds, own...)
+		r.grpc = r.newServer(rulesAt(atResolver), creds, own...)
 		return
 	}
 	r.dispatcher = newDispatcher(at)
-	r.trusted = r.newServer(atResolver, dispatchedCredentials{creds}, own...)
-	r.grpc = r.newServer(atResolver, dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
+	r.trusted = r.newServer(rulesAt(atResolver), dispatchedCredentials{creds}, own...)
+	r.grpc = r.newServer(rulesAt(atResolver), dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
 }
 
 // mayBeLarge tells whether a caller may send large requests.
@@ -111,10 +113,10 @@ func (r *resolver) mayBeLarge(info credentials.AuthInfo) bool {
 	return kind == operator
 }
 
-// newServer makes a server of everything that listen.resolver serves, for one of the listeners in
+// newServer makes a server of everything that listen.resolver serves, by the rules of a listener in
 // access.
-func (r *resolver) newServer(listener string, creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
-	server := r.access.newServer(rulesAt(listener), creds, append(own,
+func (r *resolver) newServer(rules rules, creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
+	server := r.access.newServer(rules, creds, append(own,
 		grpc.ChainUnaryInterceptor(r.countLookup), grpc.ChainStreamInterceptor(r.countStream))...)
 	r.register(server)
 	return server
@@ -146,8 +148,8 @@ func (r *resolver) hangup(client net.Addr) {
 }
 
 // part is the edge for those that start and stop it.
-func (r *resolver) part() edge.Part {
-	return edge.Part{Restore: r.stream.Restore, Run: edge.Together(r.stream.Run, r.serve)}
+func (r *resolver) part() (edge.Part, error) {
+	return edge.Part{Restore: r.stream.Restore, Run: edge.Together(r.stream.Run, r.serve)}, nil
 }
 
 // headStart is how long connections wait for the first identity. Without one each would

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
+	"github.com/isthmus-mesh/isthmus/resolver-service/link"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
@@ -51,11 +52,14 @@ type Service struct {
 	registry    *prometheus.Registry
 	metrics     *admin.Metrics
 	age         revisionAge
+	findings    findings
 	connections *connections
 
 	resolver *resolver
 	ingress  *ingress
+	link     *link.Server
 	policies *keeper.Keeper // nil: none are kept
+	accounts accounts       // in Kubernetes
 	edges    builtEdges
 }
 
@@ -160,12 +164,16 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if s.identity, err = identity.New(who, self, s.log); err != nil {
 		return err
 	}
+	if who.Sentry != nil {
+		s.accounts.add(who.Sentry.Anchors)
+	}
 	if err := s.cfg.announceNewStore(s.log); err != nil {
 		return err
 	}
 	if s.store, err = s.cfg.Store.Open(configstore.Scope{}, s.log); err != nil {
 		return err
 	}
+	s.accounts.add(s.store)
 	domain := catalog.Domain(s.cfg.Domain)
 	s.destinations = s.listeners.rules()
 	s.access = &authorizer{
@@ -189,6 +197,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.sharedSettings, s.log); err != nil {
 		return err
 	}
+	if s.sources.kubernetes != nil {
+		s.accounts.add(s.sources.kubernetes)
+	}
 	if err := s.buildPolicies(); err != nil {
 		return err
 	}
@@ -198,6 +209,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 func (s *Service) buildEdges() (err error) {
 	s.registry = prometheus.NewRegistry()
 	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.since); err != nil {
+		return err
+	}
+	if err = s.registry.Register(&s.findings); err != nil {
 		return err
 	}
 	if s.connections, err = newConnections(s.registry); err != nil {
@@ -235,6 +249,7 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 		core.start("policies", s.policies.Run)
 	}
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil
 }

@@ -53,11 +53,13 @@ func (c *Config) checkInstances(doc *strict.Document) {
 
 // sources are where instances come from, beside sidecars' streams.
 type sources struct {
-	feed    *instances.Feed
-	shared  *etcd.Source // nil: replicas share nothing by it
-	clock   *topology.Clock
-	prober  *probe.Prober // holds all checks to one set of rules
-	settled chan struct{} // closed by settle
+	feed *instances.Feed
+	// kubernetes is the source of that name; nil: there is none.
+	kubernetes *kubernetes.Source
+	shared     *etcd.Source // nil: replicas share nothing by it
+	clock      *topology.Clock
+	prober     *probe.Prober // holds all checks to one set of rules
+	settled    chan struct{} // closed by settle
 }
 
 // build makes every source that the configuration names. Instances of a source that can't be
@@ -75,6 +77,7 @@ func (c *sources) build(cfg *Config, feed *objects.Feed, t *topology.Topology, d
 			return err
 		}
 		all = append(all, source)
+		c.kubernetes = source
 	}
 	if k := cfg.Instances.Consul; k != nil {
 		source, err := consul.New(*k, log)

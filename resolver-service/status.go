@@ -14,7 +14,8 @@ import (
 type statusServer struct {
 	v1alpha1.UnimplementedStatusServer
 	status func() *v1alpha1.StatusResponse
-	facts  func(context.Context, *v1alpha1.StatusResponse) (*check.Facts, error)
+	facts  func(context.Context, *v1alpha1.StatusResponse, checkLimit) (*check.Facts, error)
+	files  []supportFile
 }
 
 // Status tells how the service is.

@@ -41,16 +41,28 @@ var known = map[string]pkg{
 	"containerd":   {"containerd", "", systemDirectories},
 	"ctr":          {"containerd", "", systemDirectories},
 	"runc":         {"runc", "", systemDirectories},
+	"prometheus":   {"prometheus", "", systemDirectories},
+	"promtool":     {"prometheus", "", systemDirectories},
 	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
 	"knotd":        {"knot", "knot", systemDirectories},
 	"nsd":          {"nsd", "nsd", systemDirectories},
 
 	"containerd-shim-runc-v2": {"containerd", "", systemDirectories},
+
+	"ptp":        {"containernetworking-plugins", "", cniDirectories},
+	"host-local": {"containernetworking-plugins", "", cniDirectories},
+	"loopback":   {"containernetworking-plugins", "", cniDirectories},
+	"nft":        {"nftables", "", systemDirectories},
+	"ip":         {"iproute2", "", systemDirectories},
 }
+
+// ofNodes are those that whole clusters of Kubernetes take besides, to run pods.
+var ofNodes = []string{"injector", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager", "ptp", "host-local", "loopback", "nft", "ip"}
 
 var (
 	systemDirectories   = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin", "/opt/homebrew/sbin"}
 	postgresDirectories = []string{"/usr/pgsql-*/bin", "/usr/local/opt/postgresql*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/lib/postgresql/*/bin"}
+	cniDirectories      = []string{"/opt/cni/bin", "/usr/libexec/cni", "/usr/lib/cni"}
 	javaDirectories     = []string{"/usr/local/opt/openjdk*/bin", "/opt/homebrew/opt/openjdk*/bin", "/usr/lib/jvm/*/bin"}
 )
 
@@ -119,14 +131,18 @@ func remedy(name string) string {
 	case "daprd", "sentry":
 		return "build it in a clone of Isthmus: make deps-demo"
 	}
+	target := "make deps"
+	if slices.Contains(ofNodes, name) {
+		target = "make deps-install"
+	}
 	p, ok := known[name]
 	switch {
 	case !ok:
-		return "build it with: make deps"
+		return "build it with: " + target
 	case p.homebrew == "":
-		return "get it with: make deps, or install it: apt-get install " + p.debian
+		return "get it with: " + target + ", or install it: apt-get install " + p.debian
 	default:
-		return "get it with: make deps, or install it: apt-get install " + p.debian + ", brew install " + p.homebrew
+		return "get it with: " + target + ", or install it: apt-get install " + p.debian + ", brew install " + p.homebrew
 	}
 }
 

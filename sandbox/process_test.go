@@ -217,8 +217,10 @@ func TestBinary(t *testing.T) {
 	})
 	t.Run("not built", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		if _, err := Binary("sentry"); err == nil || !strings.Contains(err.Error(), "make deps") {
-			t.Errorf("Binary: %v, want an error that says make deps", err)
+		for name, target := range map[string]string{"sentry": "make deps-demo", "etcd": "make deps", "kubelet": "make deps-install"} {
+			if _, err := Binary(name); err == nil || !strings.HasSuffix(err.Error(), target) {
+				t.Errorf("Binary: %v, want an error that says %s", err, target)
+			}
 		}
 	})
 	t.Run("a server whose name has a dash", func(t *testing.T) {

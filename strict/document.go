@@ -2,6 +2,7 @@ package strict
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -110,6 +111,41 @@ func paths(path string, v reflect.Value) []string {
 		all = append(all, below)
 	}
 	return all
+}
+
+// Values are the values of a struct that are not zero, by their paths: those that are in force,
+// whether they were written or are defaults. Texts are shown as show does; a type with a String of
+// its own, as secrets have, by that.
+func Values(of any, show func(string) string) map[string]any {
+	all := map[string]any{}
+	values("", reflect.Indirect(reflect.ValueOf(of)), show, all)
+	return all
+}
+
+func values(path string, v reflect.Value, show func(string) string, all map[string]any) {
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	shown, shows := v.Interface().(fmt.Stringer)
+	switch {
+	case v.IsZero() && v.Kind() != reflect.Struct:
+	case shows:
+		all[path] = show(shown.String())
+	case v.Kind() == reflect.Struct:
+		for _, f := range fieldsOf(v) {
+			values(join(path, f.name), f.value, show, all)
+		}
+	case v.Kind() == reflect.Slice:
+		for i := range v.Len() {
+			values(fmt.Sprintf("%s[%d]", path, i), v.Index(i), show, all)
+		}
+	case v.Kind() == reflect.String:
+		all[path] = show(v.String())
+	case v.Kind() == reflect.Bool || v.CanInt() || v.CanUint() || v.CanFloat():
+		all[path] = v.Interface()
+	default:
+		all[path] = show(fmt.Sprint(v.Interface()))
+	}
 }
 
 // Fill fills the struct that into points to from a node, as [Decode] does, and adds the mistakes

@@ -285,20 +285,24 @@ func TestCommandsInThePages(t *testing.T) {
 				if len(words) < 2 || filepath.Base(words[0]) != "isthmus" || strings.HasPrefix(words[1], "-") {
 					continue
 				}
-				help, known := helps[words[1]]
+				command := words[1:2]
+				if len(words) > 2 && words[1] == "link" { // whose flags are those of its commands
+					command = words[1:3]
+				}
+				help, known := helps[strings.Join(command, " ")]
 				if !known {
-					out, err := exec.Command(program, words[1], "--help").CombinedOutput()
+					out, err := exec.Command(program, append(slices.Clone(command), "--help")...).CombinedOutput()
 					if err != nil {
 						t.Errorf("%s: %q: %s", path, line, out)
 						continue
 					}
 					help = string(out)
-					helps[words[1]] = help
+					helps[strings.Join(command, " ")] = help
 				}
 				flags := strings.FieldsFunc(help, func(r rune) bool { return strings.ContainsRune(" ,\n\t=[]", r) })
 				for _, match := range flag.FindAllStringSubmatch(line, -1) {
 					if !slices.Contains(flags, match[1]) {
-						t.Errorf("%s: %q: isthmus %s knows no flag %s", path, line, words[1], match[1])
+						t.Errorf("%s: %q: isthmus %s knows no flag %s", path, line, strings.Join(command, " "), match[1])
 					}
 				}
 				checked++

@@ -175,7 +175,7 @@ func goFiles(t *testing.T, visit func(path string, file *ast.File, set *token.Fi
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && d.Name() != "..") {
+		if d.IsDir() && (d.Name() == "testdata" || path == "../bin" || strings.HasPrefix(d.Name(), ".") && d.Name() != "..") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(path, ".go") {

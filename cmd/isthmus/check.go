@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,9 +12,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/snapshot"
 )
 
 func newCheck(c *connection) *cobra.Command {
@@ -20,41 +27,41 @@ func newCheck(c *connection) *cobra.Command {
 		Use:   "check",
 		Short: "Look for faults of the service, its peers and the way to them",
 		Long: `Look for faults: on this command's way to the service, in what the service knows, and on its way
-to the gateways of other clusters, which it tries. Nothing is changed. For each fault you see what
+to the gateways of other clusters, which it tries. With a context of your kubeconfig also in the
+Kubernetes cluster: Dapr, pods, NetworkPolicies, DNS. Nothing is changed. For each fault you see what
 was found, what to do, and a section of docs/reference/checks.md.
 
 Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use.`,
 		Example: `  isthmus check
   isthmus check --all
-  isthmus check -o json`,
+  isthmus check -o json
+  isthmus check --context kind-west --app shop/checkout
+  isthmus check --peer east
+  isthmus check --wait 5m
+  isthmus check --pre --context kind-west --cluster west`,
 		Args: arguments(cobra.NoArgs),
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
-	all := cmd.Flags().BoolP("all", "a", false, "checks that found nothing wrong, too")
+	e := &examination{cmd: cmd}
+	f := cmd.Flags()
+	all := f.BoolP("all", "a", false, "checks that found nothing wrong, too")
+	f.BoolVar(&e.pre, "pre", false, "look whether the Kubernetes cluster of your kubeconfig is ready for Isthmus; --cluster is the name that it is to have")
+	f.StringVar(&e.peer, "peer", "", "look at this cluster alone, and try the apps that it exports")
+	f.StringVar(&e.app, "app", "", "look at this app alone, namespace/app-id, and at what it may call")
+	wait := f.Duration("wait", 0, "repeat until all is well, for so long at most, and say what is waited for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		options, err := c.options(cmd)
-		if err == nil {
-			err = options.Check()
+		if err := e.prepare(c); err != nil {
+			return err
 		}
+		checked, err := e.until(*wait)
 		if err != nil {
 			return err
 		}
-		timeout, err := cmd.Flags().GetDuration("timeout")
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-		defer cancel()
-		way := &check.Way{Service: options.Service(), Version: programVersion(), BySentry: options.Sentry != ""}
-		cluster, results := checkService(ctx, options, way)
-		results = append(check.Command(way), results...)
-		check.Sort(results)
-		checked := show.DiagnosisOf(cluster, results)
 		if output.Format == show.Table {
-			err = show.Diagnose(cmd.OutOrStdout(), &checked, *all)
+			err = show.Diagnose(cmd.OutOrStdout(), checked, *all)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, "Diagnosis", checked)
+			err = show.Print(cmd.OutOrStdout(), output.Format, "Diagnosis", *checked)
 		}
 		switch {
 		case err != nil:
@@ -72,30 +79,153 @@ Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use
 // errFaults is errReported with an exit code of its own.
 var errFaults = errors.New("faults reported")
 
-// checkService has the service check itself, and notes how the way there was.
-func checkService(ctx context.Context, o client.Options, way *check.Way) (cluster string, all []check.Result) {
+// examination is what a command looks at.
+type examination struct {
+	cmd       *cobra.Command
+	options   client.Options
+	timeout   time.Duration // of one round
+	pre       bool
+	peer, app string
+	request   *v1alpha1.CheckRequest
+}
+
+func (e *examination) prepare(c *connection) (err error) {
+	if e.pre && e.peer+e.app != "" {
+		return misused(errors.New("--pre looks at a cluster without Isthmus; leave out --peer and --app"))
+	}
+	if e.options, err = c.options(e.cmd); err == nil && !e.pre {
+		err = e.options.Check()
+	}
+	if err != nil {
+		return misused(err)
+	}
+	if e.timeout, err = e.cmd.Flags().GetDuration("timeout"); err != nil {
+		return err
+	}
+	e.request = &v1alpha1.CheckRequest{Peer: e.peer}
+	if e.app != "" {
+		app, err := catalog.ParseApp(e.app)
+		if err != nil {
+			return misused(fmt.Errorf("--app: %w", err))
+		}
+		e.request.App = wire.App(app)
+	}
+	return nil
+}
+
+// checkAgain is the pause between rounds of --wait.
+const checkAgain = 2 * time.Second
+
+// until makes rounds until all is well, for so long at most, and returns the last. It tells on standard
+// error what it waits for, when that changes.
+func (e *examination) until(limit time.Duration) (*show.Diagnosis, error) {
+	end := time.Now().Add(limit)
+	said := ""
+	for {
+		checked, err := e.round()
+		if limit == 0 || err == nil && checked.Fail+checked.Warn == 0 || time.Until(end) < checkAgain {
+			return checked, err
+		}
+		if now := waitsFor(checked, err); now != said {
+			said = now
+			fmt.Fprintf(e.cmd.ErrOrStderr(), "waiting for %s\n", now)
+		}
+		if !live.Sleep(e.cmd.Context(), checkAgain) {
+			return checked, fmt.Errorf("interrupted while waiting for %s", said)
+		}
+	}
+}
+
+// waitsFor names the checks that are not well.
+func waitsFor(d *show.Diagnosis, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	var all []string
+	for _, r := range d.Results {
+		if r.Level != string(check.OK) {
+			all = append(all, strings.TrimSpace(r.Check+" "+r.Subject.Name))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// round makes all checks once. The error is one of wrong use.
+func (e *examination) round() (*show.Diagnosis, error) {
+	ctx, cancel := context.WithTimeout(e.cmd.Context(), e.timeout)
+	defer cancel()
+	var cluster string
+	var results []check.Result
+	var status *v1alpha1.StatusResponse
+	if !e.pre {
+		way := &check.Way{Service: e.options.Service(), Version: programVersion(), BySentry: e.options.Sentry != ""}
+		var err error
+		if cluster, status, results, err = e.service(ctx, way); err != nil {
+			return nil, misused(err)
+		}
+		results = append(check.Command(way), results...)
+	}
+	if e.pre || e.options.OnKubernetes() {
+		of, err := e.kubernetes(status)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, of...)
+	}
+	check.Sort(results)
+	checked := show.DiagnosisOf(cluster, results)
+	return &checked, nil
+}
+
+// kubernetes looks at the cluster of the kubeconfig.
+func (e *examination) kubernetes(status *v1alpha1.StatusResponse) ([]check.Result, error) {
+	ctx, cancel := context.WithTimeout(e.cmd.Context(), e.timeout)
+	defer cancel()
+	cluster, err := kube.Open(e.options.Kubeconfig, e.options.KubeContext)
+	if err != nil {
+		return nil, misused(err)
+	}
+	defer cluster.Close()
+	s, err := snapshot.Read(ctx, cluster.Server, e.options.Namespace())
+	if err != nil {
+		return check.Unreachable(cluster.Host(), err), nil
+	}
+	c := &check.Cluster{Snapshot: s, Namespace: e.options.Namespace(), Name: e.options.Cluster, Status: status, Peer: e.peer}
+	if a := e.request.GetApp(); a != nil {
+		c.App = catalog.App{Namespace: a.GetNamespace(), ID: a.GetId()}
+	}
+	if e.pre {
+		c.AskRights(ctx, cluster.Server)
+	}
+	return check.OfCluster(c, e.pre), nil
+}
+
+// service has the service check itself, and notes how the way there was. The status is for the checks
+// of a Kubernetes cluster.
+func (e *examination) service(ctx context.Context, way *check.Way) (cluster string, now *v1alpha1.StatusResponse, all []check.Result, misuse error) {
+	o := e.options
 	if way.Sentry = o.CheckSentry(ctx); way.Sentry != nil {
 		way.Err = way.Sentry
-		return "", nil
+		return "", nil, nil, nil
 	}
 	conn, err := client.Dial(ctx, o)
 	if err != nil {
-		way.Err, way.Own = err, true
-		return "", nil
+		way.Err, way.Own = err, !o.OnKubernetes()
+		return "", nil, nil, nil
 	}
 	defer conn.Close()
 	failed := func(err error) {
 		way.Denied, way.Old = status.Code(err) == codes.PermissionDenied, status.Code(err) == codes.Unimplemented
 		way.Err = conn.Explain(err)
 	}
-	if o.Plain() && o.Cluster != "" { // otherwise its certificate says which cluster's it is
+	if o.Unnamed() && o.Cluster != "" { // otherwise its certificate says which cluster's it is
 		if _, err := conn.ClusterName(ctx); err != nil {
 			failed(err)
-			return "", nil
+			return "", nil, nil, nil
 		}
 	}
 	begin := time.Now()
-	stream, err := v1alpha1.NewStatusClient(conn).Check(ctx, &v1alpha1.CheckRequest{})
+	stream, err := v1alpha1.NewStatusClient(conn).Check(ctx, e.request)
 	err = receive(stream, err, func(m *v1alpha1.CheckResponse) error {
 		if m.GetNowUnixMs() != 0 {
 			now := time.Now()
@@ -110,8 +240,16 @@ func checkService(ctx context.Context, o client.Options, way *check.Way) (cluste
 		}
 		return nil
 	})
-	if err != nil {
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.NotFound, codes.InvalidArgument:
+		return cluster, nil, nil, conn.Explain(err)
+	default:
 		failed(err)
+		return cluster, nil, all, nil
 	}
-	return cluster, all
+	if o.OnKubernetes() {
+		now, _ = v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{}) // what takes it is left out otherwise
+	}
+	return cluster, now, all, nil
 }

@@ -33,8 +33,8 @@ const (
 func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
 	c.serviceFlags(cmd)
 	cmd.Flags().StringVar(&c.context, "context", "",
-		"named service to ask, see isthmus context (env ISTHMUS_CONTEXT)")
-	_ = cmd.RegisterFlagCompletionFunc("context", completeContext)
+		"named service to ask, see isthmus context, or else a context of your kubeconfig (env ISTHMUS_CONTEXT)")
+	_ = cmd.RegisterFlagCompletionFunc("context", c.completeContexts)
 	cmd.Flags().Duration("timeout", timeout, "how long to wait for the answer")
 }
 
@@ -45,6 +45,10 @@ func (c *connection) serviceFlags(cmd *cobra.Command) {
 		"resolver service, host:port or unix:///path (env ISTHMUS_SERVER; default "+defaultServer+")")
 	f.StringVar(&c.Socket, "socket", "",
 		"the service's operator socket on this machine, which needs no certificate (env ISTHMUS_SOCKET); see listen.operator")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "",
+		"file by which to reach the service in Kubernetes, and as whom; with --context one of its contexts")
+	f.StringVar(&c.KubeNamespace, "isthmus-namespace", "",
+		"namespace of the service in Kubernetes (default \""+identity.SystemNamespace+"\")")
 	f.StringVar(&c.Identity, "identity", "",
 		"directory with your cert.pem, key.pem and ca.pem (env ISTHMUS_IDENTITY)")
 	f.StringVar(&c.Sentry, "sentry", "",
@@ -86,7 +90,7 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	case err != nil:
 		return err
 	}
-	if options.Plain() && options.Cluster != "" { // otherwise its certificate says which cluster's it is
+	if options.Unnamed() && options.Cluster != "" { // otherwise its certificate says which cluster's it is
 		_, err = conn.ClusterName(ctx)
 	}
 	if err == nil {

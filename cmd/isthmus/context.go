@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 )
 
@@ -24,6 +25,7 @@ current context, or the one that --context or ISTHMUS_CONTEXT names. Flags win o
 The file is ~/.config/isthmus/contexts.yaml, or the one that ISTHMUS_CONTEXTS names.`,
 		Example: `  isthmus context set west --server 10.0.0.5:7400 --cluster west --sentry 10.0.0.5:50001 --trust-anchors ca.crt
   isthmus context set here --socket data/operator-west.sock
+  isthmus context set east --kube-context kind-east --cluster east
   isthmus context use west
   isthmus context list`,
 		RunE: unknownCommand,
@@ -115,7 +117,7 @@ as absolute ones, and secrets stay where they are.`,
 			}
 		}
 		c.writeTo(cmd, &one)
-		for _, path := range []*string{&one.Identity, &one.TrustAnchors, &one.Socket} {
+		for _, path := range []*string{&one.Identity, &one.TrustAnchors, &one.Socket, &one.Kubeconfig} {
 			if *path != "" {
 				absolute, err := filepath.Abs(*path)
 				if err != nil {
@@ -133,6 +135,7 @@ as absolute ones, and secrets stay where they are.`,
 		return "changed", nil
 	})
 	c.serviceFlags(cmd)
+	cmd.Flags().StringVar(&c.KubeContext, "kube-context", "", "context of the kubeconfig, of your own one where --kubeconfig names none")
 	return cmd
 }
 
@@ -177,4 +180,13 @@ func completeContext(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 		return nil, cobra.ShellCompDirectiveError
 	}
 	return file.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeContexts completes a saved context, or one of the kubeconfig.
+func (c *connection) completeContexts(cmd *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	if c.Kubeconfig == "" && !asPlugin(cmd) {
+		names, _ = completeContext(cmd, nil, "")
+	}
+	of, _ := kube.Contexts(c.Kubeconfig) // without one there are no names
+	return append(names, of...), cobra.ShellCompDirectiveNoFileComp
 }

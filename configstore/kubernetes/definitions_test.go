@@ -2,8 +2,10 @@ package kubernetes
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +15,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // elsewhere are the mistakes that no API server can refuse, and why: they are not in what
@@ -172,5 +176,44 @@ func (c *cluster) makeNamespaces(t testing.TB, names ...string) {
 		if err := spaces.make(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestDefinitionsOfAnotherRelease compares definitions that are older, newer and not there.
+func TestDefinitionsOfAnotherRelease(t *testing.T) {
+	c := strict(t)
+	opened := func(c *cluster, user string) *Store {
+		s, err := Open(c.config(t, user), configstore.Scope{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	s := opened(c, "service")
+	is := func(what string, want Definitions) {
+		t.Helper()
+		serverstest.Await(t, what, func() bool {
+			got, err := s.Definitions(t.Context())
+			return err == nil && reflect.DeepEqual(got, want)
+		})
+	}
+	is("what users apply", Definitions{})
+	const spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/"
+	if err := c.Kubectl("patch", "crd", "appexports.isthmus.dev", "--type=json", "-p",
+		`[{"op":"move","from":"`+spec+`allow/items/properties/namespace","path":"`+spec+`allow/items/properties/colour"}]`); err != nil {
+		t.Fatal(err)
+	}
+	is("a field that is called otherwise", Definitions{Lacking: []string{"AppExport.spec.allow.namespace"}, Unknown: []string{"AppExport.spec.allow.colour"}})
+	if err := c.Kubectl("delete", "crd", "appexports.isthmus.dev"); err != nil {
+		t.Fatal(err)
+	}
+	is("no definition", Definitions{Missing: []string{"appexports.isthmus.dev"}})
+	if err := c.Kubectl("apply", "-f", manifests+"crds.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	is("what users apply, again", Definitions{})
+	if _, err := opened(lax(t), "nobody").Definitions(t.Context()); err != nil {
+		t.Errorf("of a server that says nothing of fields, as somebody without rights: %v", err)
 	}
 }

@@ -5,10 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
@@ -47,59 +43,55 @@ func (s *Store) MayWrite(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	verbs := []string{"create", "update", "delete"}
-	lacking := make([]string, len(s.resources)*len(verbs))
-	group, groupCtx := errgroup.WithContext(inside)
-	for i, r := range s.resources {
-		for j, verb := range verbs {
-			group.Go(func() error {
-				allowed, err := s.api.allows(groupCtx, verb, r)
-				if err == nil && !allowed {
-					lacking[i*len(verbs)+j] = verb + " " + r.String()
-				}
-				return err
-			})
-		}
+	lacking, err := s.api.Lacking(inside, s.rights(writes...))
+	if c := apiserver.Code(err); c == http.StatusUnauthorized || c == http.StatusForbidden {
+		err = fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
 	}
-	if err := group.Wait(); err != nil {
+	if err != nil {
 		return failed(ended(inside, fmt.Errorf("ask for permissions %w", err)))
 	}
-	if lacking = slices.DeleteFunc(lacking, func(l string) bool { return l == "" }); len(lacking) > 0 {
-		return failed(fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.Host(), configstore.ErrReadOnly, strings.Join(lacking, ", ")))
+	if len(lacking) > 0 {
+		return failed(fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.Host(), configstore.ErrReadOnly, apiserver.List(lacking)))
 	}
 	return nil
 }
 
-// allows asks whether our account has a verb on a resource.
-func (a *apiServer) allows(ctx context.Context, verb string, r resource) (bool, error) {
-	type attributes struct {
-		Group     string `json:"group"`
-		Resource  string `json:"resource"`
-		Verb      string `json:"verb"`
-		Namespace string `json:"namespace,omitempty"`
-		Name      string `json:"name,omitempty"`
+// Verbs that the roles of the store have on its resources.
+var (
+	reads  = []string{"get", "list", "watch"}
+	writes = []string{"create", "update", "delete"}
+)
+
+// rights are verbs on what the scope has.
+func (s *Store) rights(verbs ...string) (all []apiserver.Right) {
+	for _, r := range s.resources {
+		for _, verb := range verbs {
+			all = append(all, apiserver.Right{Verb: verb, Group: group, Resource: r.plural, Namespace: r.namespace, Name: r.name})
+		}
 	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": attributes{group, r.plural, verb, r.namespace, r.name}},
-	})
-	if err != nil {
-		return false, err
+	return all
+}
+
+// Account is what the store of a service needs in Kubernetes.
+func (s *Store) Account() apiserver.Account {
+	roles := []apiserver.Role{
+		{Name: "isthmus-reader", Rights: s.rights(reads...)},
+		{Name: "isthmus-writer", Rights: s.rights(writes...), Optional: true},
 	}
-	body, err = a.Call(ctx, apiserver.Request{
-		Verb: "create", Method: http.MethodPost, Path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", ContentType: "application/json", Body: body,
-	})
-	if c := apiserver.Code(err); c == http.StatusUnauthorized || c == http.StatusForbidden {
-		return false, fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
+	if s.status != nil {
+		status := s.rights("patch")
+		for i := range status {
+			status[i].Resource += "/status"
+		}
+		roles = append(roles, apiserver.Role{Name: "isthmus-status", Rights: status})
 	}
-	if err != nil {
-		return false, err
+	var translate apiserver.Role
+	for _, d := range s.documentsOf() {
+		translate.Name = "isthmus-translate"
+		translate.Rights = append(translate.Rights, apiserver.Rights(d.Group, "", []string{d.Plural}, "list", "watch")...)
 	}
-	var answer struct {
-		Status struct {
-			Allowed bool `json:"allowed"`
-		} `json:"status"`
+	if translate.Name != "" {
+		roles = append(roles, translate)
 	}
-	err = json.Unmarshal(body, &answer)
-	return answer.Status.Allowed, err
+	return apiserver.Account{Server: s.api.Server, Roles: roles}
 }

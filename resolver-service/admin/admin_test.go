@@ -167,6 +167,8 @@ func TestMetricsTellTheStatus(t *testing.T) { atNoon(t, metricsTell) }
 func metricsTell(t *testing.T) {
 	f := newFake(t)
 	f.metrics.Lookup("ok")
+	f.status.Peers[0].Version = "v1.2.3"
+	f.status.Peers[0].Gateways = []*v1alpha1.GatewayStatus{{State: "refused"}, {State: "refused"}}
 	f.status.Store.FailingUnixMs = time.Now().Add(-time.Hour).UnixMilli()
 	_, body := f.get("/metrics")
 	for _, want := range []string{
@@ -184,6 +186,9 @@ func metricsTell(t *testing.T) {
 		`isthmus_peer_state{peer="east",state="connected"} 0`,
 		`isthmus_peer_exports{peer="east"} 3`,
 		`isthmus_peer_last_word_seconds{peer="east"} 60`,
+		`isthmus_peer_info{peer="east",version="v1.2.3"} 1`,
+		`isthmus_peer_gateways{peer="east",state="refused"} 2`,
+		`isthmus_peer_gateways{peer="east",state="connected"} 0`,
 		`go_goroutines`, `process_open_fds`,
 	} {
 		if !strings.Contains(body, "\n"+want) {

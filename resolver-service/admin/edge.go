@@ -35,7 +35,7 @@ func Edge(address string, settings *Settings) edge.Edge {
 		Name: "admin", Listen: edge.At("admin", address), Example: DefaultAddress, Last: true,
 		Claim: edge.Claim{Default: 1024, Part: 8},
 		Check: settings.check,
-		Build: settings.builder((*Server).Handler, func(most int) bounded.Bounds {
+		Build: settings.builder("admin", (*Server).Handler, func(most int) bounded.Bounds {
 			// A connection that waits for a request gives way, so nobody keeps a probe out.
 			return bounded.Bounds{Max: most, PerClient: max(most/2, 1), Pending: most, Grace: requestGrace, Wait: 5 * requestGrace}
 		}),
@@ -54,7 +54,7 @@ func DebugEdge(address string, exposed bool, settings *Settings) edge.Edge {
 					"write a loopback address such as "+DefaultDebugAddress+", or \"debugExposed: true\" if that is meant")
 			}
 		},
-		Build: settings.builder((*Server).DebugHandler, func(most int) bounded.Bounds {
+		Build: settings.builder("debug", (*Server).DebugHandler, func(most int) bounded.Bounds {
 			return bounded.Bounds{Max: most, PerClient: most, Pending: most, Grace: requestGrace, Wait: 50 * requestGrace}
 		}),
 	}
@@ -68,12 +68,17 @@ func (s *Settings) check(doc *strict.Document) {
 	}
 }
 
-func (s *Settings) builder(pages func(*Server) http.Handler, bounds func(most int) bounded.Bounds) func(edge.Host) (edge.Part, error) {
+func (s *Settings) builder(name string, pages func(*Server) http.Handler, bounds func(most int) bounded.Bounds) func(edge.Host) (edge.Part, error) {
 	return func(host edge.Host) (edge.Part, error) {
 		server := New(Config{
 			Status: host.Status, Ready: host.Ready, Registry: host.Metrics, Apps: host.Apps, View: host.View, Events: host.Events, Stopping: host.Stopping,
 			Hosts: hostcheck.Hosts{Names: s.Hosts, Key: "admin.hosts", Domain: host.Kubernetes, Log: host.Often},
 		}, host.Log)
+		if name == "admin" { // which has the metrics
+			if err := host.Metrics.Register(server.readyMetric()); err != nil {
+				return edge.Part{}, fmt.Errorf("admin: register metrics: %w", err)
+			}
+		}
 		var l net.Listener = host.Bound(host.Listener, bounds(host.Connections))
 		return edge.Part{Run: func(ctx context.Context) error { return server.serve(ctx, l, pages(server)) }}, nil
 	}

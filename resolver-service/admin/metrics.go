@@ -33,6 +33,8 @@ var (
 	storeFailing  = describe("store_failing_seconds", "For how long the store could not be read; 0 when it can.", "store")
 	peerState     = describe("peer_state", "1 for the state that the link to a peer is in.", "peer", "state")
 	peerLastWord  = describe("peer_last_word_seconds", "Time since the last word of a peer; absent before the first.", "peer")
+	peerInfo      = describe("peer_info", "Always 1; says which version a peer's service is, as it said last.", "peer", "version")
+	peerGateways  = describe("peer_gateways", "Gateways of a peer, by how this service finds them.", "peer", "state")
 	peerExports   = describe("peer_exports", "Apps that a peer exports to this cluster.", "peer")
 	peerLapses    = describe("peer_lapses_total", "How often the lease of a peer has run out since the service started.", "peer")
 	peerUnreached = describe("peer_unreached_callers", "Sidecars that say that they don't reach a cluster which is heard or was.", "peer")
@@ -77,7 +79,7 @@ func (m *Metrics) Lookup(outcome string) { m.lookups.WithLabelValues(outcome).In
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, revisionNow, revisionAge, apps, instances, objects, objectsBad, exports,
-		identityReady, storeReady, storeFailing, peerState, peerLastWord, peerExports,
+		identityReady, storeReady, storeFailing, peerState, peerLastWord, peerInfo, peerGateways, peerExports,
 		peerLapses, peerUnreached, certExpires, certsFailing, sourceState, sourceFailing, sourceHas, sourceBad,
 	} {
 		out <- d
@@ -141,6 +143,16 @@ func collectPeers(peers []*v1alpha1.PeerStatus, gauge func(d *prometheus.Desc, v
 		}
 		if p.GetLastWordUnixMs() != 0 {
 			gauge(peerLastWord, since(p.GetLastWordUnixMs()), p.GetCluster())
+		}
+		if p.GetVersion() != "" {
+			gauge(peerInfo, 1, p.GetCluster(), p.GetVersion())
+		}
+		gateways := map[string]int{}
+		for _, g := range p.GetGateways() {
+			gateways[g.GetState()]++
+		}
+		for _, state := range []string{"connected", "connecting", "refused", "silent"} {
+			gauge(peerGateways, float64(gateways[state]), p.GetCluster(), state)
 		}
 		gauge(peerExports, float64(p.GetExports()), p.GetCluster())
 		gauge(peerUnreached, float64(p.GetUnreachedBy()), p.GetCluster())

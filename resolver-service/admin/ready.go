@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
@@ -71,7 +73,8 @@ func (r *readiness) source(s *v1alpha1.SourceStatus, served bool) {
 	}
 }
 
-func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {
+// readiness is that of now.
+func (s *Server) readiness() readiness {
 	stopping, _ := s.cfg.Stopping.Load()
 	r := assess(s.cfg.Status(), stopping)
 	if s.cfg.Ready != nil {
@@ -79,6 +82,17 @@ func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {
 		r.Reasons, r.Notes = append(r.Reasons, reasons...), append(r.Notes, notes...)
 		r.Ready = len(r.Reasons) == 0
 	}
+	return r
+}
+
+// readyMetric tells what /readyz does, to those who only scrape.
+func (s *Server) readyMetric() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "isthmus_ready", Help: "1 while /readyz answers that this replica is ready."},
+		func() float64 { return truth(s.readiness().Ready) })
+}
+
+func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {
+	r := s.readiness()
 	code := http.StatusOK
 	if !r.Ready {
 		code = http.StatusServiceUnavailable

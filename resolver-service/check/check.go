@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Level says how bad a result is.
@@ -47,6 +48,15 @@ const (
 	ofCertificate = "certificate"
 	ofSource      = "source"
 	aSentry       = "sentry"
+	ofRole        = "role"
+
+	// In Kubernetes.
+	ofCluster           = "cluster"
+	ofNamespace         = "namespace"
+	ofDeployment        = "deployment"
+	ofConfiguration     = "configuration"
+	ofKubernetesService = "kubernetes service"
+	ofApp               = "app"
 )
 
 // Check is one row of the table. It has one of the functions. Each returns the faults; none
@@ -55,11 +65,14 @@ type Check struct {
 	Name string
 
 	ofSentry bool // only where an identity is from Sentry
+	oneApp   bool // only where one app is
 
 	look    func(*Facts) []Result                  // at what the service publishes
 	try     func(context.Context, *Facts) []Result // takes a while
 	gateway func(*Facts, *visit) *Result           // at each gateway of each peer; a nil subject is filled in
 	command func(*Way) []Result                    // on the command's way to the service
+	cluster func(*Cluster) []Result                // at the Kubernetes cluster that the command reads
+	pre     func(*Cluster) []Result                // the same, before Isthmus is installed
 }
 
 // Table has every check, in the order in which people read them. Gateways stop at the first fault.
@@ -73,11 +86,32 @@ var Table = []Check{
 	{Name: "versions", command: commandVersion, look: versions},
 	{Name: "identity", look: ownIdentity},
 	{Name: "certificates", look: certificates},
+	{Name: "own-roots", try: ownRoots, cluster: ownRootsThere},
+	{Name: "rights", look: rights},
+	{Name: "crds", look: definitions},
 	{Name: "store", look: store},
 	{Name: "store-writes", try: storeWrites},
 	{Name: "objects", look: refusedObjects},
 	{Name: "sources", look: sources},
 	{Name: "dns-upstreams", look: upstreams},
+	{Name: "kubernetes", cluster: kubernetesVersion, pre: kubernetesVersion},
+	{Name: "kubernetes-reads", cluster: unread, pre: unread},
+	{Name: "dapr", cluster: dapr, pre: dapr},
+	{Name: "dapr-mtls", cluster: daprMTLS, pre: daprMTLS},
+	{Name: "dapr-trust-bundle", cluster: trustBundle, pre: trustBundle},
+	{Name: "pod-security", cluster: podSecurity, pre: podSecurity},
+	{Name: "install-rights", pre: installRights},
+	{Name: "admission-policies", pre: admissionPolicies},
+	{Name: "load-balancer", pre: loadBalancer},
+	{Name: "cluster-name", pre: clusterNames},
+	{Name: "gateway-service", cluster: gatewayService},
+	{Name: "pod-sidecar", cluster: podsWithoutSidecar},
+	{Name: "pod-image", cluster: podsWithStockImage},
+	{Name: "pod-configuration", cluster: podsWithoutConfiguration},
+	{Name: "pod-outdated", cluster: podsThatAreOld},
+	{Name: "network-policies", cluster: networkPolicies},
+	{Name: "dns-zone", cluster: dnsZone},
+	{Name: "dns-client-subnet", cluster: dnsClientSubnet},
 	{Name: "gateway-port", gateway: gatewayPort},
 	{Name: "gateway-mtu", gateway: gatewayMTU},
 	{Name: "gateway-proxy-protocol", gateway: gatewayProxy},
@@ -89,11 +123,14 @@ var Table = []Check{
 	{Name: "peer-roots-there", gateway: rootsThere},
 	{Name: "peer-link"}, // of the gateways' results and of the peer's status: see peers
 	{Name: "peer-one-way", look: oneWay},
+	{Name: "peer-apps"}, // of one peer, behind its gateways: see peer
 	{Name: "mtls", look: mtls},
 	{Name: "sidecar-roots", look: sidecarRoots},
 	{Name: "export-instances", look: exportInstances},
 	{Name: "selection-exports", look: selectionExports},
 	{Name: "analysis", look: analyzed},
+	{Name: "app-instances", oneApp: true, look: appInstances},
+	{Name: "app-callees", oneApp: true, look: appCallees},
 }
 
 // most is how many results one check has at most.
@@ -111,6 +148,24 @@ type Facts struct {
 	// Sentry connects to Sentry; nil where the identity is from elsewhere.
 	Sentry func(context.Context) error
 	Prober *Prober
+	// Peer is the one that alone is looked at, and App the same; see Limit.
+	Peer string
+	App  catalog.App
+	// Imported are the apps that Peer exports to this cluster; State is App's, nil if it is not known.
+	Imported []*v1alpha1.AppState
+	State    *v1alpha1.AppState
+	Callees  []Callee // of App
+	// Lacks are rights in Kubernetes that the service's account should have. LacksErr tells why they
+	// are not known.
+	Lacks    []Lack
+	LacksErr error
+
+	// Definitions are nil where the store has none.
+	Definitions *Definitions
+	Vouching    []string // fingerprints of the own roots that the own certificate chains to
+	// Bundle reads the ConfigMap whose roots are followed; nil: none is. It returns its name and the
+	// fingerprints of its roots.
+	Bundle func(context.Context) (name string, roots []string, err error)
 
 	sentryOnce sync.Once
 	sentryErr  error
@@ -122,16 +177,30 @@ type Sidecar struct {
 	LeadsTo func(cluster string) bool // its app's view does
 }
 
+// Callee is an app that another may call, and how its lookup ends.
+type Callee struct {
+	App      catalog.App
+	Decision catalog.Decision
+}
+
+// wanted tells whether a check is made at all.
+func (f *Facts) wanted(c *Check) bool {
+	return (!c.ofSentry || f.Sentry != nil) && (!c.oneApp || f.App != catalog.App{})
+}
+
 // Run makes all checks that a service makes, side by side, and emits their results as they come.
 // Calls of emit never overlap.
 func Run(ctx context.Context, f *Facts, emit func([]Result) error) error {
 	found := make(chan []Result)
 	var running sync.WaitGroup
 	for _, c := range Table {
+		if !f.wanted(&c) {
+			continue
+		}
 		if c.look != nil {
 			running.Go(func() { found <- f.complete(c.Name, c.look(f)) })
 		}
-		if c.try != nil && (!c.ofSentry || f.Sentry != nil) {
+		if c.try != nil {
 			running.Go(func() {
 				ctx, cancel := context.WithTimeout(ctx, f.Prober.Within)
 				defer cancel()
@@ -155,6 +224,30 @@ func Run(ctx context.Context, f *Facts, emit func([]Result) error) error {
 	return cmp.Or(err, ctx.Err())
 }
 
+// Look makes the checks that only read what the service publishes, and returns the faults.
+func Look(f *Facts) (faults []Result) {
+	for _, c := range Table {
+		if c.look != nil {
+			for _, r := range f.complete(c.Name, c.look(f)) {
+				if r.Level != OK {
+					faults = append(faults, r)
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// Looks are the names of these checks.
+func Looks() (names []string) {
+	for _, c := range Table {
+		if c.look != nil {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
 // complete adds what all results of a check share. No fault is an OK.
 func (f *Facts) complete(name string, faults []Result) []Result {
 	if len(faults) == 0 {
@@ -175,23 +268,26 @@ func (f *Facts) complete(name string, faults []Result) []Result {
 func (f *Facts) peer(ctx context.Context, p *v1alpha1.PeerStatus) []Result {
 	visits := f.Prober.visit(ctx, p)
 	var all []Result
-	faulty := 0
+	var good []string
 	for _, v := range visits {
 		results := f.gateway(v)
-		if slices.ContainsFunc(results, func(r Result) bool { return r.Level != OK }) {
-			faulty++
+		if !slices.ContainsFunc(results, func(r Result) bool { return r.Level != OK }) {
+			good = append(good, v.address)
 		}
 		all = append(all, results...)
 	}
-	if faulty < len(visits) { // the others do
+	if len(good) > 0 { // the others do
 		for i := range all {
 			if all[i].Level == Fail {
 				all[i].Level = Warn
 			}
 		}
 	}
-	if faulty > 0 && faulty == len(visits) {
+	if len(visits) > 0 && len(good) == 0 {
 		return all // these say why the link is not up
+	}
+	if f.Peer != "" {
+		all = append(all, f.complete("peer-apps", f.peerApps(ctx, good))...)
 	}
 	return append(all, f.complete("peer-link", link(p))...)
 }

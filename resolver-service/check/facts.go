@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (f *Facts) service(level Level, found, fix string) []Result {
 // ownIdentity finds a service without a certificate, or one that is not renewed.
 func ownIdentity(f *Facts) []Result {
 	text := f.Status.GetIdentityError()
-	if text == "" {
+	if text == "" || f.lacks(trustBundleRole) {
 		return nil
 	}
 	level := Warn
@@ -94,38 +95,64 @@ func skew(ahead time.Duration) string {
 	return ahead.Round(time.Second).String() + " ahead of"
 }
 
-var releases = regexp.MustCompile(`^v?(\d+\.\d+)\.\d+`)
+var releases = regexp.MustCompile(`^v?(\d+)\.(\d+)\.\d+`)
 
-// release is the part of a version that decides about compatibility; empty for a build that is no
+// release is the part of a version that decides about compatibility; !ok for a build that is no
 // release.
-func release(version string) string {
+func release(version string) (major, minor int, ok bool) {
 	m := releases.FindStringSubmatch(version)
-	if m == nil || m[1] == "0.0" {
-		return ""
+	if m == nil {
+		return 0, 0, false
 	}
-	return m[1]
+	major, errMajor := strconv.Atoi(m[1])
+	minor, errMinor := strconv.Atoi(m[2])
+	return major, minor, errMajor == nil && errMinor == nil && major+minor > 0
 }
 
-// apart tells whether two versions are of different releases.
-func apart(a, b string) bool { return release(a) != "" && release(b) != "" && release(a) != release(b) }
+// maxApart is by how many minor releases versions may differ: upgrades go on with one.
+const maxApart = 1
 
-// versions finds peers and sidecars of another release.
+// apart tells whether two versions are too far from each other.
+func apart(a, b string) bool {
+	majorA, minorA, okA := release(a)
+	majorB, minorB, okB := release(b)
+	return okA && okB && (majorA != majorB || max(minorA-minorB, minorB-minorA) > maxApart)
+}
+
+// versions finds peers and sidecars of releases that are too far from the service's, and runtimes of
+// Dapr that are too far from the newest.
 func versions(f *Facts) (all []Result) {
 	own := f.Status.GetVersion()
 	add := func(kind, name, version string) {
-		all = append(all, Result{Level: Warn, Kind: kind, Name: name, Found: fmt.Sprintf("it is of version %s, and this service of %s", version, own), Fix: "bring both to one release"})
+		all = append(all, Result{Level: Warn, Kind: kind, Name: name, Found: fmt.Sprintf("it is of version %s, and this service of %s", version, own), Fix: "upgrade the older one: they may differ by one minor release"})
 	}
 	for _, p := range f.Status.GetPeers() {
 		if apart(own, p.GetVersion()) {
 			add(ofPeer, p.GetCluster(), p.GetVersion())
 		}
 	}
+	newest := ""
 	for _, s := range f.Sidecars {
 		if apart(own, s.GetVersion()) {
 			add(ofSidecar, sidecarName(s), s.GetVersion())
 		}
+		if newer(s.GetRuntime(), newest) {
+			newest = s.GetRuntime()
+		}
+	}
+	for _, s := range f.Sidecars {
+		if apart(newest, s.GetRuntime()) {
+			all = append(all, Result{Level: Warn, Kind: ofSidecar, Name: sidecarName(s), Found: fmt.Sprintf("its daprd is %s, and others are %s", s.GetRuntime(), newest), Fix: "restart its pod with the newer sidecar"})
+		}
 	}
 	return all
+}
+
+// newer tells whether a version is of a later release than another.
+func newer(a, b string) bool {
+	majorA, minorA, okA := release(a)
+	majorB, minorB, okB := release(b)
+	return okA && (!okB || majorA > majorB || majorA == majorB && minorA > minorB)
 }
 
 func appName(a *v1alpha1.App) string { return a.GetNamespace() + "/" + a.GetId() }
@@ -137,6 +164,9 @@ func sidecarName(s Sidecar) string {
 // store finds a store that can't be read.
 func store(f *Facts) []Result {
 	name := f.Status.GetStore().GetName()
+	if f.lacks(readerRole) || f.Definitions != nil && len(f.Definitions.Missing) > 0 {
+		return nil
+	}
 	if away := admin.Away(f.Status, f.Now); away != "" {
 		return f.service(Fail, "store "+name+" is "+away, "see that its server runs, and that its address in isthmus.yaml is right")
 	}
@@ -150,6 +180,8 @@ func store(f *Facts) []Result {
 func storeWrites(ctx context.Context, f *Facts) []Result {
 	err := f.MayWrite(ctx)
 	switch name := f.Status.GetStore().GetName(); {
+	case name == "kubernetes" && errors.Is(err, configstore.ErrReadOnly):
+		return nil // kubectl and GitOps write; half of the role is a finding of rights
 	case errors.Is(err, configstore.ErrDenied), errors.Is(err, configstore.ErrReadOnly):
 		return f.service(Warn, fmt.Sprintf("store %s can be read, and not written: %v", name, err),
 			"give the service's credentials the right to write, or write objects in the store's own way")
@@ -162,6 +194,9 @@ func storeWrites(ctx context.Context, f *Facts) []Result {
 // refusedObjects finds objects that can't be used.
 func refusedObjects(f *Facts) (all []Result) {
 	for _, r := range f.Status.GetRefused() {
+		if f.lacks(translateRole) && strings.Contains(r.GetError(), translateRole) {
+			continue
+		}
 		found, fix := split(r.GetError())
 		all = append(all, Result{Level: Fail, Kind: ofObject, Name: r.GetSource(), Found: found, Fix: fix})
 	}
@@ -173,6 +208,8 @@ func sources(f *Facts) (all []Result) {
 	for _, s := range f.Status.GetSources() {
 		r := Result{Level: Fail, Kind: ofSource, Name: s.GetName()}
 		switch {
+		case s.GetName() == "kubernetes" && f.lacks(instancesRole, podsRole), s.GetName() == "static" && f.lacks(readerRole):
+			continue
 		case s.GetError() != "":
 			r.Found, r.Fix = split(s.GetError())
 		case !s.GetReady():
@@ -216,7 +253,7 @@ func oneWay(f *Facts) (all []Result) {
 		r := Result{Level: Warn, Kind: ofPeer, Name: p.GetCluster()}
 		exports := 0
 		for _, a := range f.Exported {
-			if to := a.GetExportedTo(); slices.Contains(to, p.GetCluster()) || slices.Contains(to, "*") {
+			if Exported(a.GetExportedTo(), p.GetCluster()) {
 				exports++
 			}
 		}
@@ -253,6 +290,16 @@ func mtls(f *Facts) (all []Result) {
 	return all
 }
 
+// LacksRoots tells whether a sidecar trusts none of the roots, as far as it reports its anchors.
+func LacksRoots(anchors, roots []string) bool {
+	return len(anchors) > 0 && !slices.ContainsFunc(anchors, func(a string) bool { return slices.Contains(roots, a) })
+}
+
+// Exported tells whether an app that is exported to some clusters is so to this one.
+func Exported(to []string, cluster string) bool {
+	return slices.Contains(to, cluster) || slices.Contains(to, "*")
+}
+
 // sidecarRoots finds sidecars that meet another cluster, and trust none of its roots. Isthmus passes
 // their calls on untouched, so links are up all the same.
 func sidecarRoots(f *Facts) (all []Result) {
@@ -269,9 +316,7 @@ func sidecarRoots(f *Facts) (all []Result) {
 	for _, cluster := range slices.Sorted(maps.Keys(roots)) {
 		lacks := map[string]int{} // by app
 		for _, s := range f.Sidecars {
-			has := func(root string) bool { return slices.Contains(roots[cluster], root) }
-			if name := appName(s.GetApp()); len(s.GetTrustAnchors()) > 0 && !slices.ContainsFunc(s.GetTrustAnchors(), has) &&
-				(slices.Contains(exported[name], cluster) || slices.Contains(exported[name], "*") || s.LeadsTo(cluster)) {
+			if name := appName(s.GetApp()); LacksRoots(s.GetTrustAnchors(), roots[cluster]) && (Exported(exported[name], cluster) || s.LeadsTo(cluster)) {
 				lacks[name]++
 			}
 		}
@@ -336,7 +381,7 @@ func (f *Facts) analysis(wanted func(check string) bool) (all []Result) {
 
 // askSentry connects to Sentry once for both checks.
 func (f *Facts) askSentry(ctx context.Context) error {
-	if f.Sentry == nil {
+	if f.Sentry == nil || f.lacks(trustBundleRole) {
 		return nil
 	}
 	f.sentryOnce.Do(func() { f.sentryErr = f.Sentry(ctx) })

@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
@@ -75,8 +76,43 @@ func TestFactsHaveNames(t *testing.T) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connecting", Error: wrongName, Gateways: nil}}
 		}, "peer-name fail peer east\npeer-link fail peer east"},
 		{"a sidecar of another release", func(f *Facts) {
-			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{App: &v1alpha1.App{Namespace: "shop", Id: "cart"}, Version: "1.3.0", Address: "10.0.0.1:1"}}}
+			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{App: &v1alpha1.App{Namespace: "shop", Id: "cart"}, Version: "1.2.0", Address: "10.0.0.1:1"}}}
 		}, "versions warn sidecar shop/cart 10.0.0.1:1"},
+		{"a sidecar of the release before", func(f *Facts) {
+			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{Version: "1.3.0"}}}
+		}, ""},
+		{"a daprd of an old release", func(f *Facts) {
+			f.Sidecars = []Sidecar{
+				{SidecarState: &v1alpha1.SidecarState{Runtime: "1.17.9"}}, {SidecarState: &v1alpha1.SidecarState{Runtime: "1.18.2"}},
+				{SidecarState: &v1alpha1.SidecarState{App: &v1alpha1.App{Namespace: "shop", Id: "cart"}, Runtime: "1.16.1", Address: "10.0.0.1:1"}},
+			}
+		}, "versions warn sidecar shop/cart 10.0.0.1:1"},
+		{"the account lacks a right, and so the store fails", func(f *Facts) {
+			f.Status.Store.Ready = false
+			f.Lacks = []Lack{{"isthmus-reader", []apiserver.Right{{Verb: "list", Group: "isthmus.dev", Resource: "clusters"}, {Verb: "list", Group: "isthmus.dev", Resource: "appexports"}}}}
+		}, "rights fail role isthmus-reader list"},
+		{"the account lacks the right to statuses", func(f *Facts) {
+			f.Lacks = []Lack{{"isthmus-status", []apiserver.Right{{Verb: "patch", Group: "isthmus.dev", Resource: "clusters/status"}}}}
+		}, "rights warn role isthmus-status patch"},
+		{"the rights can't be asked for", func(f *Facts) { f.LacksErr = errors.New("timeout") }, "rights warn service west"},
+		{"objects have no definition, and so the store fails", func(f *Facts) {
+			f.Status.Store.Ready, f.Definitions = false, &Definitions{Missing: []string{"clusters.isthmus.dev"}}
+		}, "crds fail service west"},
+		{"definitions of another release", func(f *Facts) {
+			f.Definitions = &Definitions{Lacking: []string{"Cluster.spec.trust"}, Unknown: []string{"Cluster.spec.colour"}}
+		}, "crds warn service west\ncrds warn service west"},
+		{"definitions that can't be read", func(f *Facts) { f.Definitions = &Definitions{Err: errors.New("timeout")} }, "crds warn service west"},
+		{"a Kubernetes store that kubectl writes", func(f *Facts) {
+			f.Status.Store.Name, f.MayWrite = "kubernetes", func(context.Context) error { return configstore.ErrReadOnly }
+		}, ""},
+		{"roots that are followed", ownAndBundle([]string{"aa"}, []string{"aa"}, []string{"aa"}, nil), ""},
+		{"roots that are no longer Sentry's", ownAndBundle([]string{"aa"}, []string{"aa"}, []string{"bb"}, nil), "own-roots fail service west"},
+		{"roots that can't be followed", ownAndBundle([]string{"aa"}, []string{"aa"}, nil, errors.New("it was deleted")), "own-roots warn service west"},
+		{"a root that nobody names", ownAndBundle([]string{"aa", "bb"}, []string{"aa"}, []string{"bb", "aa"}, nil), "own-roots warn service west"},
+		{"a peer's root", func(f *Facts) {
+			ownAndBundle([]string{"aa", "bb"}, []string{"aa"}, []string{"bb", "aa"}, nil)(f)
+			f.Status.Trust = append(f.Status.Trust, &v1alpha1.TrustStatus{Use: identity.PeerRoot, Cluster: "east", Fingerprint: "bb", NotBeforeUnixMs: ms(-time.Hour), NotAfterUnixMs: ms(9000 * time.Hour)})
+		}, ""},
 		{"builds that are no release", func(f *Facts) {
 			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{Version: "79cf35a"}}, {SidecarState: &v1alpha1.SidecarState{Version: "v1.4.9"}}, {SidecarState: &v1alpha1.SidecarState{}}}
 		}, ""},
@@ -152,7 +188,8 @@ func TestTheWayOfACommand(t *testing.T) {
 		{"another Sentry", Way{BySentry: true, Err: errors.New("sentry"), Sentry: fmt.Errorf("sentry x: %w: no", identity.ErrOtherSentry)}, "sentry-trust fail"},
 		{"a clock that is wrong", Way{Ahead: 2 * time.Minute}, "clock warn"},
 		{"an answer that took long", Way{Ahead: 2 * time.Minute, Unsure: 90 * time.Second}, ""},
-		{"another release", Way{Version: "v1.4.0", ServiceVersion: "v1.5.0"}, "versions warn"},
+		{"another release", Way{Version: "v1.4.0", ServiceVersion: "v1.6.0"}, "versions warn"},
+		{"the next release", Way{Version: "v1.4.0", ServiceVersion: "v1.5.0"}, ""},
 	} {
 		var faults []string
 		for _, r := range Command(&c.way) {
@@ -162,6 +199,20 @@ func TestTheWayOfACommand(t *testing.T) {
 		}
 		if got := strings.Join(faults, ", "); got != c.want {
 			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// ownAndBundle has a service use some roots, of which some sign its certificate, and a ConfigMap with
+// others.
+func ownAndBundle(own, vouching, bundle []string, err error) func(*Facts) {
+	return func(f *Facts) {
+		for _, root := range own {
+			f.Status.Trust = append(f.Status.Trust, &v1alpha1.TrustStatus{Use: identity.OwnRoot, Fingerprint: root, NotBeforeUnixMs: f.Now.Add(-time.Hour).UnixMilli(), NotAfterUnixMs: f.Now.Add(9000 * time.Hour).UnixMilli()})
+		}
+		f.Vouching = vouching
+		f.Bundle = func(context.Context) (string, []string, error) {
+			return "ConfigMap dapr-system/dapr-trust-bundle", bundle, err
 		}
 	}
 }

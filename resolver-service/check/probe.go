@@ -114,12 +114,6 @@ func (p *Prober) try(ctx context.Context, cluster, address string) *visit {
 // greet makes one handshake as a peer does, with a ClientHello that fills a packet, or with a
 // small one.
 func (p *Prober) greet(ctx context.Context, v *visit, large bool) (g greeting) {
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", v.address)
-	if err != nil {
-		g.dial = err
-		return g
-	}
-	defer raw.Close()
 	cfg := p.Identity.CheckTLS()
 	cfg.ServerName = p.Domain.PeerHost(v.cluster)
 	cfg.NextProtos = []string{http2.NextProtoTLS, gateway.CheckProtocol}
@@ -130,16 +124,26 @@ func (p *Prober) greet(ctx context.Context, v *visit, large bool) (g greeting) {
 	} else {
 		cfg.CurvePreferences = []tls.CurveID{tls.X25519, tls.CurveP256}
 	}
+	p.handshake(ctx, v.address, cfg, &g)
+	return g
+}
+
+// handshake connects, makes a handshake and sees whether our certificate is taken.
+func (p *Prober) handshake(ctx context.Context, address string, cfg *tls.Config, g *greeting) {
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		g.dial = err
+		return
+	}
+	defer raw.Close()
 	heard := &heardConn{Conn: raw}
 	conn := tls.Client(heard, cfg)
 	g.err = conn.HandshakeContext(ctx)
-	g.answered = heard.any
-	if g.err != nil {
-		return g
+	if g.answered = heard.any; g.err != nil {
+		return
 	}
 	g.state = conn.ConnectionState()
 	g.refused = accepted(ctx, conn)
-	return g
 }
 
 // accepted is the error of a server that ends a connection once it has seen our certificate. One

@@ -46,7 +46,7 @@ type Edge struct {
 	// Open opens what the edge listens with; nil: a TCP listener at each address.
 	Open func(Opening) (Sockets, error)
 	// Build makes the edge, and starts nothing. It is called once, after Open. It is nil for the
-	// resolver and the gateway alone: the service builds their parts, which it needs itself.
+	// gateway and for what serves the resolver's methods: the service builds those itself.
 	Build func(Host) (Part, error)
 	// Drains says that the edge's connections may finish: it is told to end first, and the
 	// others run until it has ended.

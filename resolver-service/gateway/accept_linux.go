@@ -186,6 +186,7 @@ func (a *acceptor) passAtOnce(client int, first []byte, as *admitted) bool {
 	}
 	a.loads.add(instance)
 	as.instance = instance
+	a.exports.join(as, to.app)
 	err = a.loop.Connect(client, first, as, address, func(client int, said []byte, err error) {
 		a.unload(as)
 		err = fmt.Errorf("connect to %s: %w", address, err)

@@ -47,6 +47,10 @@ type Config struct {
 	// for the reserved name (see [catalog.Domain.PeerHost]); nil: nobody may ask for that. It
 	// gets the connection with every byte that the client sent, and closes it.
 	Peers func(net.Conn)
+	// Link takes over the TLS connections that ask for [catalog.Domain.LinkHost] of this cluster,
+	// like Peers, while Linking says so; nil: nobody may ask for that.
+	Link    func(net.Conn)
+	Linking func() bool
 	// Check is asked for each address right before the gateway connects to it as an instance
 	// of an app; after an error it does not. nil allows all. Any goroutine calls it.
 	Check func(netip.AddrPort) error
@@ -96,6 +100,7 @@ type Gateway struct {
 	metrics  *metrics
 	refused  *refusals
 	loads    *loads
+	exports  *trafficByExport
 	shares   *shares
 	inflight *inflight
 	id       gatewayID
@@ -113,7 +118,8 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: Config.Table and Config.Logger must be set")
 	}
 	cfg = cfg.withDefaults()
-	m, err := newMetrics(cfg.Metrics)
+	exports := newTrafficByExport(cfg.Table)
+	m, err := newMetrics(&cfg, exports)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +128,7 @@ func New(cfg Config) (*Gateway, error) {
 		metrics:  m,
 		refused:  newRefusals(cfg.Logger, m),
 		loads:    newLoads(),
+		exports:  exports,
 		shares:   newShares(&cfg),
 		inflight: newInflight(),
 		hello:    &tls.Config{GetConfigForClient: stopAtHello},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -401,5 +402,53 @@ func TestCountsBytes(t *testing.T) {
 		if n := gw.metric("isthmus_gateway_connections_accepted_total"); n != 1 {
 			t.Errorf("%v accepted; want 1", n)
 		}
+	})
+}
+
+// TestCountsEachExport has two exports with connections, of which one is withdrawn while its
+// connection runs.
+func TestCountsEachExport(t *testing.T) {
+	eachRelay(t, func(t *testing.T, with option) {
+		both := map[string][]string{"orders": {tlsBackend(t, "orders")}, "stock": {tlsBackend(t, "stock")}}
+		gw := serve(t, Config{}, exports(1, both), with)
+		seen := func(name string) (found []string) {
+			families, err := gw.registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					if f.GetName() == name {
+						found = append(found, fmt.Sprintf("%s %v", m.GetLabel()[0].GetValue(), m.GetCounter().GetValue()+m.GetGauge().GetValue()))
+					}
+				}
+			}
+			return found
+		}
+		becomes := func(name string, want ...string) {
+			t.Helper()
+			eventually(t, fmt.Sprint(name, want), func() bool { return slices.Equal(seen(name), want) })
+		}
+		_, orders, err := call(t, gw.addr, ordersHost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, stock, err := call(t, gw.addr, "stock.shop.east.isthmus.internal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		echo(t, orders, make([]byte, 1<<20))
+		becomes("isthmus_gateway_export_connections_open", "orders 1", "stock 1")
+		eventually(t, "bytes of orders", func() bool {
+			all := seen("isthmus_gateway_export_bytes_total") // by app, then direction
+			var n float64
+			_, err := fmt.Sscanf(all[0], "orders %g", &n)
+			return err == nil && n >= 1<<20
+		})
+		gw.table.Store(exports(2, map[string][]string{"orders": both["orders"]}))
+		becomes("isthmus_gateway_export_connections_open", "orders 1", "stock 1") // still runs
+		stock.Close()
+		becomes("isthmus_gateway_export_connections_open", "orders 1", "other 0")
+		becomes("isthmus_gateway_export_connections_total", "orders 1", "other 1")
 	})
 }

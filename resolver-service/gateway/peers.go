@@ -19,8 +19,8 @@ type peerConn struct {
 	done   atomic.Bool // the handshake
 }
 
-// handOver gives a connection to Config.Peers. It counts as open until that closes it.
-func (s *serving) handOver(client *net.TCPConn, in greeting, a *admitted) {
+// handOver gives a connection to Config.Peers or Config.Link. It counts as open until that closes it.
+func (s *serving) handOver(client *net.TCPConn, in greeting, take func(net.Conn), a *admitted) {
 	client.SetDeadline(time.Time{})
 	s.running.Add(-1)
 	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: a, began: time.Now()}
@@ -28,7 +28,7 @@ func (s *serving) handOver(client *net.TCPConn, in greeting, a *admitted) {
 		conn.Close()
 		return
 	}
-	s.cfg.Peers(conn)
+	take(conn)
 }
 
 // Read gives out what the gateway read, and then what comes. One goroutine may call it.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -13,11 +14,12 @@ const noShard = -1
 
 // destination is where connections for a name go.
 type destination struct {
-	app       catalog.App // zero: this cluster's resolver service, which has no instances here
-	instances []string    // "host:port", at least one for an app
-	shard     int         // that was named, or noShard
-	first     int         // the place in instances of the shard's own
-	revision  uint64      // of the table that said so
+	app       catalog.App    // zero: this cluster's resolver service, which has no instances here
+	instances []string       // "host:port", at least one for an app
+	shard     int            // that was named, or noShard
+	first     int            // the place in instances of the shard's own
+	revision  uint64         // of the table that said so
+	take      func(net.Conn) // takes the connection over, where app is zero
 }
 
 // route is [Gateway.route], and leads nowhere but to the one app where there is but one.
@@ -59,7 +61,10 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	// Another cluster's name leads here too: our certificate tells that client which cluster
 	// this is. Without TLS nobody could tell who asks, so that is refused.
 	if g.cfg.Peers != nil && in.stream == 0 && table.Domain.IsPeerHost(in.host) {
-		return destination{shard: noShard, revision: table.Revision}, nil
+		return destination{shard: noShard, revision: table.Revision, take: g.cfg.Peers}, nil
+	}
+	if g.cfg.Link != nil && in.stream == 0 && table.Domain.IsLinkHost(table.Cluster, in.host) && g.cfg.Linking() {
+		return destination{shard: noShard, revision: table.Revision, take: g.cfg.Link}, nil
 	}
 	b, part, ok := table.Lookup(in.host)
 	if !ok {

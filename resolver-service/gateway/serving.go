@@ -36,7 +36,6 @@ func (g *Gateway) newServing(only catalog.App) (*serving, error) {
 		Stall:   g.cfg.StallTimeout,
 		Answer:  g.cfg.AnswerTimeout,
 		Connect: g.cfg.DialTimeout,
-		Traffic: &g.metrics.traffic,
 		Failed:  func(err error) { s.refused.acceptFailed(err, 0) },
 		Logger:  g.cfg.Logger,
 	})
@@ -158,6 +157,7 @@ func (s *serving) begin(in *replay, client *net.TCPConn, a *admitted) {
 func (a *admitted) Closed() {
 	s := a.serving
 	s.loads.remove(a.instance)
+	a.traffic.leave()
 	s.inflight.remove(a)
 	s.shares.remove(a)
 	s.open.Add(-1)
@@ -165,6 +165,9 @@ func (a *admitted) Closed() {
 	s.metrics.open.Add(-1)
 	s.conns.Done()
 }
+
+// Traffic is where the relay counts.
+func (a *admitted) Traffic() *relay.Traffic { return &a.traffic.Traffic }
 
 // Unanswered is called when an instance has not answered in time. It returns the refusal for the
 // client: an alert, or nothing for HTTP/2 without TLS, where the gateway has sent SETTINGS.
@@ -184,7 +187,7 @@ func (s *serving) welcome(client *net.TCPConn, h *halfOpen, in *replay, a *admit
 	switch {
 	case refused != nil:
 	case to.ofPeers():
-		s.handOver(client, greeting, a)
+		s.handOver(client, greeting, to.take, a)
 	default:
 		refused = s.connect(client, greeting, to, nil, a)
 	}
@@ -248,6 +251,7 @@ func (s *serving) connect(client *net.TCPConn, in greeting, to destination, trie
 	client.SetDeadline(time.Time{})
 	backend.SetDeadline(time.Time{})
 	a.instance, a.plain = instance, in.stream != 0
+	s.exports.join(a, to.app)
 	s.relay.Pass(client, backend, a)
 	return nil
 }

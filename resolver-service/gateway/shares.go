@@ -14,11 +14,12 @@ type admitted struct {
 	serving  *serving
 	from     netip.AddrPort
 	place    place
-	over     reason // the bound that leaves it a place in the reserve only
-	plain    bool   // HTTP/2 without TLS
-	key      uint64 // of its ClientHello, among those in flight; 0 for none
-	instance string // among the loads; "" for none
-	left     bool   // it counts no more; guarded by shares.mu
+	over     reason         // the bound that leaves it a place in the reserve only
+	plain    bool           // HTTP/2 without TLS
+	key      uint64         // of its ClientHello, among those in flight; 0 for none
+	instance string         // among the loads; "" for none
+	traffic  *exportTraffic // nil until an instance of an app is chosen
+	left     bool           // it counts no more; guarded by shares.mu
 }
 
 // place says what a connection is counted against.

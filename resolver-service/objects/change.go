@@ -75,13 +75,7 @@ func (s *Server) logWrites(ctx context.Context, p *plan, written int) {
 		r := p.results[place]
 		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %s %s", keyFromWire(r.GetKey()), r.GetResult(), r.GetRevision())))
 	}
-	by := "anyone, insecure"
-	if id, known := identity.FromContext(ctx); known {
-		by = id.App.String()
-	} else if user, local := identity.FromLocal(ctx); local {
-		by = user
-	}
-	s.log.Info("objects written", "objects", written, "by", by, "first", strings.Join(names, ", "))
+	s.log.Info("objects written", "objects", written, "by", identity.Caller(ctx), "first", strings.Join(names, ", "))
 }
 
 // write makes all writes at once, or in parts as large as the store accepts. With an error it

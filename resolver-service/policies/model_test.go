@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/networkpolicy"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -24,44 +25,22 @@ type pod struct {
 
 func podOf(a catalog.App) pod { return pod{a.Namespace, map[string]string{podLabel: a.ID}} }
 
-func (s *selector) selects(labels map[string]string) bool {
-	for k, v := range s.MatchLabels {
-		if labels[k] != v {
-			return false
+// admits asks what the policies mean in Kubernetes.
+func admits(t *testing.T, policies []Object, from, to pod, protocol string, number int) bool {
+	t.Helper()
+	var all []networkpolicy.Policy
+	for i := range policies {
+		var p networkpolicy.Policy
+		if err := json.Unmarshal(policies[i].JSON(), &p); err != nil {
+			t.Fatal(err)
 		}
+		all = append(all, p)
 	}
-	for _, e := range s.MatchExpressions {
-		value, has := labels[e.Key]
-		if e.Operator != "In" || !has || !slices.Contains(e.Values, value) {
-			return false
-		}
-	}
-	return true
+	return networkpolicy.Blocking(all, from.end(), to.end(), networkpolicy.Port{Protocol: protocol, Number: number}) == nil
 }
 
-// admits is what Kubernetes documents of NetworkPolicies: a pod that none selects takes all;
-// otherwise it takes what any rule of those that select it allows.
-func admits(policies []Object, from, to pod, protocol string, number int) bool {
-	selected := false
-	for i := range policies {
-		p := &policies[i]
-		spec := p.Spec.(networkSpec)
-		if p.Metadata.Namespace != to.namespace || !spec.PodSelector.selects(to.labels) {
-			continue
-		}
-		selected = true
-		for _, rule := range spec.Ingress {
-			open := slices.ContainsFunc(rule.Ports, func(p port) bool {
-				return p.Protocol == protocol && (p.Port == number || p.EndPort > 0 && p.Port <= number && number <= p.EndPort)
-			})
-			if open && (len(rule.From) == 0 || slices.ContainsFunc(rule.From, func(p peer) bool {
-				return p.IPBlock == nil && p.NamespaceSelector.selects(map[string]string{inNamespace: from.namespace}) && p.PodSelector.selects(from.labels)
-			})) {
-				return true
-			}
-		}
-	}
-	return !selected
+func (p pod) end() *networkpolicy.End {
+	return &networkpolicy.End{Namespace: p.namespace, NamespaceLabels: map[string]string{inNamespace: p.namespace}, Labels: p.labels}
 }
 
 // TestPoliciesLetInWhomTheGuardLetsIn evaluates policies of random objects over all pairs of pods.
@@ -128,7 +107,7 @@ func TestPoliciesLetInWhomTheGuardLetsIn(t *testing.T) {
 			access := callees[i].Access
 			for _, from := range apps {
 				want := from == to || access.Declared.Has(from) || access.Undeclared.Has(from)
-				if got := admits(all, podOf(from), podOf(to), "TCP", 50002); got != want {
+				if got := admits(t, all, podOf(from), podOf(to), "TCP", 50002); got != want {
 					t.Fatalf("seed %d: %s reaches %s: %t, want %t", seed, from, to, got, want)
 				}
 				if got := slices.Contains(principals[to], "cluster.local/ns/"+from.Namespace+"/sa/"+from.ID); got != want {
@@ -142,14 +121,14 @@ func TestPoliciesLetInWhomTheGuardLetsIn(t *testing.T) {
 			}
 			gateway := pod{"isthmus-system", map[string]string{"app.kubernetes.io/name": "isthmus"}}
 			exported := access.Remote != nil && len(access.Remote.All()) > 0
-			if got := admits(all, gateway, podOf(to), "TCP", 50002); got != exported {
+			if got := admits(t, all, gateway, podOf(to), "TCP", 50002); got != exported {
 				t.Fatalf("seed %d: the gateway reaches %s: %t, want %t", seed, to, got, exported)
 			}
-			if stranger := (pod{"shop", nil}); admits(all, stranger, podOf(to), "TCP", 50002) {
+			if stranger := (pod{"shop", nil}); admits(t, all, stranger, podOf(to), "TCP", 50002) {
 				t.Fatalf("seed %d: a pod without an app reaches %s", seed, to)
 			}
 			for _, port := range []int{1, 50001, 50003, 65535} {
-				if !admits(all, pod{"shop", nil}, podOf(to), "TCP", port) || !admits(all, pod{"shop", nil}, podOf(to), "UDP", port) {
+				if !admits(t, all, pod{"shop", nil}, podOf(to), "TCP", port) || !admits(t, all, pod{"shop", nil}, podOf(to), "UDP", port) {
 					t.Fatalf("port %s of %s is closed", strconv.Itoa(port), to)
 				}
 			}

@@ -78,7 +78,7 @@ func (w *watch) sendAccess(ctx context.Context, a *access, to *catalog.Access, p
 	}
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	if err := w.inFlight.send(&prepared{encoded: encoded, holders: 1, uncount: free}, w.stream.SendMsg); err != nil {
+	if err := w.inFlight.send(&prepared{encoded: encoded, holders: 1, uncount: free}, w.stream.SendMsg, nil); err != nil {
 		return err
 	}
 	*a = access{sent: to, provisional: provisional}

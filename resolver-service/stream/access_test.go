@@ -1,6 +1,8 @@
 package stream_test
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -99,6 +101,20 @@ func TestCallsThatAreReported(t *testing.T) {
 	if got := s.server.Called(); len(got) != 1 || got[0] != orders {
 		t.Errorf("called: %v", got)
 	}
+	refusals := &pb.CallReport{
+		RefusedLookups: []*pb.RefusedLookups{{Outcome: "denied", Count: 4}, {Outcome: "ok", Count: 1}, {Outcome: "no outcome", Count: 1}},
+		Calls:          []*pb.CallCount{{Caller: wire.App(checkout), Cluster: "local", Refused: 2}, {Caller: wire.App(ledger), Cluster: "east", NotReady: 5}},
+	}
+	c.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: refusals}})
+	want := map[string]float64{
+		"orders by lookup cluster local outcome denied": 4, "checkout by guard cluster local outcome denied": 2,
+		"ledger by guard cluster east outcome not ready": 5, " by guard cluster  outcome denied": 1,
+	}
+	for end := time.Now().Add(patience); !maps.Equal(s.refusedCalls(t), want); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%v, want %v", s.refusedCalls(t), want)
+		}
+	}
 	for what, m := range map[string]*pb.WatchRequest{
 		"too many callers": report(make401(known)...),
 		"no app":           report(&pb.CallCount{Caller: &pb.App{Id: "a b"}}),
@@ -113,6 +129,28 @@ func TestCallsThatAreReported(t *testing.T) {
 	if n := len(s.server.Calls(ledger)); n != 0 {
 		t.Errorf("%d records of refused reports", n)
 	}
+}
+
+// refusedCalls are the counters of refused calls.
+func (s *service) refusedCalls(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := s.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "isthmus_refused_calls_total" {
+				label := map[string]string{}
+				for _, l := range m.GetLabel() {
+					label[l.GetName()] = l.GetValue()
+				}
+				found[fmt.Sprintf("%s by %s cluster %s outcome %s", label["caller"], label["by"], label["caller_cluster"], label["outcome"])] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return found
 }
 
 func make401(c *pb.CallCount) []*pb.CallCount { return slices.Repeat([]*pb.CallCount{c}, 401) }

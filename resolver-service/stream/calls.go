@@ -117,6 +117,7 @@ func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
 	if err := w.s.calls.add(w.hello.app, time.Now(), m); err != nil {
 		return status.Errorf(codes.InvalidArgument, "calls: %v", err)
 	}
+	w.s.metrics.refusedCalls.report(w.hello.app, m, time.Now())
 	live.Sleep(ctx, reportPause)
 	return nil
 }

@@ -28,19 +28,21 @@ type inFlight struct {
 type delivery struct {
 	of   *inFlight
 	msg  *prepared
-	left int // bytes that have not left; guarded by box.mu
+	left int    // bytes that have not left; guarded by of.mu
+	gone func() // called once all of it has left; may be nil
 }
 
-// send sends a message, and takes over the caller's hold on it.
-func (b *inFlight) send(msg *prepared, sendMsg func(any) error) error {
-	d := &delivery{of: b, msg: msg}
+// send sends a message, and takes over the caller's hold on it. gone is called once it has left, and
+// may be nil.
+func (b *inFlight) send(msg *prepared, sendMsg func(any) error, gone func()) error {
+	d := &delivery{of: b, msg: msg, gone: gone}
 	b.add(d)
 	err := sendMsg(d)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.noteProgress()
 	if d.left == 0 {
-		b.finish(d)
+		b.finish(d, err == nil)
 	}
 	return err
 }
@@ -85,11 +87,14 @@ func (b *inFlight) noteProgress() {
 	}
 }
 
-// finish releases a message; mu is held.
-func (b *inFlight) finish(d *delivery) {
+// finish releases a message, which has left or never will; mu is held.
+func (b *inFlight) finish(d *delivery, left bool) {
 	if _, ok := b.deliveries[d]; ok {
 		delete(b.deliveries, d)
 		d.msg.release()
+		if left && d.gone != nil {
+			d.gone()
+		}
 	}
 }
 
@@ -102,7 +107,7 @@ func (b *inFlight) close() {
 		b.timer.Stop()
 	}
 	for d := range b.deliveries {
-		b.finish(d)
+		b.finish(d, false)
 	}
 }
 
@@ -142,7 +147,7 @@ func (d *delivery) Put(piece *[]byte) {
 	defer b.mu.Unlock()
 	if d.left -= len(*piece); d.left == 0 {
 		b.noteProgress()
-		b.finish(d)
+		b.finish(d, true)
 	} else if !b.closed {
 		b.timer.Reset(b.timeout)
 	}

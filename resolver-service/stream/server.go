@@ -230,7 +230,7 @@ func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.
 	s.known = newKnownSets(budget.New(knownTotal, knownShare))
 	s.snapshot = &snapshotFile{path: cfg.Snapshot, rules: cfg.Destinations, log: log}
 	var err error
-	if s.metrics, err = newMetrics(reg, s.registry); err != nil {
+	if s.metrics, err = newMetrics(reg, s); err != nil {
 		return nil, err
 	}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())

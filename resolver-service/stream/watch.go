@@ -357,7 +357,7 @@ func (w *watch) send(drained uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := w.inFlight.send(msg, w.stream.SendMsg); err != nil {
+	if err := w.inFlight.send(msg, w.stream.SendMsg, w.deliveryOf(view)); err != nil {
 		return err
 	}
 	w.hello.known.release()

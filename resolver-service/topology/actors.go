@@ -117,7 +117,9 @@ func (as *actors) claims(a catalog.Actors) (all []ownerClaim) {
 		key := catalog.Key{Kind: catalog.KindActorType, Namespace: a.Namespace, Name: export.Actor.Object}
 		all = append(all, ownerClaim{cluster, fmt.Sprintf("%s in cluster %s", key, cluster)})
 	}
-	slices.SortFunc(all, func(a, b ownerClaim) int { return cmp.Or(strings.Compare(a.owner, b.owner), strings.Compare(a.by, b.by)) })
+	slices.SortFunc(all, func(a, b ownerClaim) int {
+		return cmp.Or(strings.Compare(a.owner, b.owner), strings.Compare(a.by, b.by))
+	})
 	return all
 }
 

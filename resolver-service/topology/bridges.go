@@ -49,7 +49,9 @@ func (as *actors) bridgeExport(bridge catalog.App) *catalog.AppExport {
 	for allow := range callers {
 		e.Allow = append(e.Allow, allow)
 	}
-	slices.SortFunc(e.Allow, func(a, b catalog.Allow) int { return catalog.App{Namespace: a.Cluster, ID: a.App}.Compare(catalog.App{Namespace: b.Cluster, ID: b.App}) })
+	slices.SortFunc(e.Allow, func(a, b catalog.Allow) int {
+		return catalog.App{Namespace: a.Cluster, ID: a.App}.Compare(catalog.App{Namespace: b.Cluster, ID: b.App})
+	})
 	return e
 }
 

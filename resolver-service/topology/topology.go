@@ -24,6 +24,7 @@ type Topology struct {
 	revision atomic.Uint64
 	changed  atomic.Int64 // Unix seconds of the revision
 	stats    atomic.Pointer[Stats]
+	origins  origins
 	ready    live.Value[bool]
 	open     live.Value[*catalog.View]
 	gateway  live.Value[*catalog.GatewayTable]
@@ -132,8 +133,11 @@ func (t *Topology) ask(ctx context.Context, f func(*Graph)) error {
 // Apply takes a change in and returns once what it alters is published. Revision is
 // that of the topology with the change in it.
 func (t *Topology) Apply(ctx context.Context, c Change) (revision uint64, err error) {
+	came := time.Now()
 	err = t.ask(ctx, func(g *Graph) {
-		t.publish(g, t.apply(c))
+		updates := t.apply(c)
+		t.origins.note(&c, updates, came)
+		t.publish(g, updates)
 		revision = g.Revision()
 	})
 	return revision, err

@@ -1,4 +1,5 @@
-// Package trustbundle follows the ConfigMap in which Dapr's Sentry keeps its roots in Kubernetes.
+// Package trustbundle follows a ConfigMap with roots: the one in which Dapr's Sentry keeps its own in
+// Kubernetes, and the one in which Kubernetes publishes those of client certificates.
 package trustbundle
 
 import (
@@ -23,17 +24,26 @@ type Config struct {
 	Context    string `yaml:"context"`            // of the kubeconfig; empty: its current one
 }
 
-// bundleKey is the key of the ConfigMap with the roots.
+// bundleKey is the key of Sentry's ConfigMap with the roots.
 const bundleKey = "ca.crt"
+
+// Kubernetes publishes the roots of client certificates there, for what extends its API.
+const (
+	clientsNamespace = "kube-system"
+	clientsConfigMap = "extension-apiserver-authentication"
+	clientsKey       = "client-ca-file"
+)
 
 // maxBundle bounds the roots, in bytes of PEM: a ConfigMap has at most 1 MiB.
 const maxBundle = 1 << 20
 
 // Bundle follows that ConfigMap while [Bundle.Run] runs.
 type Bundle struct {
-	namespace, name string
-	server          *apiserver.Server
-	log             *slog.Logger
+	namespace, name, key string
+	what                 string // the roots, in logs
+	writer, rights, role string // for errors: what writes the key, and what gives the right to read it
+	server               *apiserver.Server
+	log                  *slog.Logger
 
 	mu   sync.Mutex
 	text []byte
@@ -50,7 +60,22 @@ func New(c Config, namespace string, log *slog.Logger) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Bundle{namespace: namespace, name: c.ConfigMap, server: server, log: log}, nil
+	return &Bundle{
+		namespace: namespace, name: c.ConfigMap, key: bundleKey, what: "trust anchors", writer: "name the one that Sentry writes its roots into, and its namespace",
+		rights: "the Role isthmus-trust-bundle in deploy/kubernetes/service.yaml", role: "isthmus-trust-bundle", server: server, log: log,
+	}, nil
+}
+
+// OfClients is for the roots of Kubernetes' client certificates. It asks nothing either.
+func OfClients(c apiserver.Config, log *slog.Logger) (*Bundle, error) {
+	server, err := apiserver.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Bundle{
+		namespace: clientsNamespace, name: clientsConfigMap, key: clientsKey, what: "roots of client certificates",
+		writer: "an API server with --client-ca-file does", rights: "the Role extension-apiserver-authentication-reader of Kubernetes", role: "extension-apiserver-authentication-reader", server: server, log: log,
+	}, nil
 }
 
 // String names the ConfigMap.
@@ -62,6 +87,18 @@ func (b *Bundle) collection() apiserver.Collection {
 		Query: url.Values{"fieldSelector": {"metadata.name=" + b.name}},
 	}
 }
+
+// Account is what following takes in Kubernetes.
+func (b *Bundle) Account() apiserver.Account {
+	role := apiserver.Role{Name: b.role}
+	for _, verb := range []string{"list", "watch"} {
+		role.Rights = append(role.Rights, apiserver.Right{Verb: verb, Resource: "configmaps", Namespace: b.namespace, Name: b.name})
+	}
+	return apiserver.Account{Server: b.server, Roles: []apiserver.Role{role}}
+}
+
+// Close closes the connections of a Bundle that does not run.
+func (b *Bundle) Close() { b.server.Close() }
 
 // Retries of a watch that broke.
 const (
@@ -81,7 +118,7 @@ func (b *Bundle) Run(ctx context.Context) {
 			failures = 0
 			err = b.server.Follow(ctx, b.collection(), at, apiserver.Follower{Take: b.take})
 			if ctx.Err() == nil && !apiserver.Expired(err) {
-				b.log.Warn("trust anchors are not followed now; reading them again", "err", b.advise(err))
+				b.log.Warn(b.what+" are not followed now; reading them again", "err", b.advise(err))
 			}
 		}
 		live.Sleep(ctx, live.Jitter(live.Backoff(firstRewatch, lastRewatch, failures)))
@@ -95,7 +132,7 @@ func (b *Bundle) list(ctx context.Context) (at string, err error) {
 	case err != nil:
 		err = b.advise(err)
 	case len(items) == 0:
-		err = fmt.Errorf("%s is not there; name the one that Sentry keeps its roots in, and its namespace", b)
+		err = fmt.Errorf("%s is not there; %s", b, b.writer)
 	default:
 		_, err = b.take(items[0], false)
 		return at, err
@@ -115,14 +152,14 @@ func (b *Bundle) take(object json.RawMessage, deleted bool) (version string, err
 	if err := json.Unmarshal(object, &m); err != nil {
 		return "", err
 	}
-	text := m.Data[bundleKey]
+	text := m.Data[b.key]
 	switch {
 	case deleted:
 		b.set(nil, fmt.Errorf("%s was deleted", b))
 	case text == "":
-		b.set(nil, fmt.Errorf("%s has no key %s; Sentry writes its roots there", b, bundleKey))
+		b.set(nil, fmt.Errorf("%s has no key %s; %s", b, b.key, b.writer))
 	case len(text) > maxBundle:
-		b.set(nil, fmt.Errorf("%s, key %s: %d bytes; at most %d are read", b, bundleKey, len(text), maxBundle))
+		b.set(nil, fmt.Errorf("%s, key %s: %d bytes; at most %d are read", b, b.key, len(text), maxBundle))
 	default:
 		b.set([]byte(text), nil)
 	}
@@ -135,7 +172,7 @@ func (b *Bundle) set(text []byte, err error) {
 	if b.err = err; err == nil {
 		b.text = text
 	} else if b.text != nil && b.runs {
-		b.log.Warn("trust anchors can't be read; those of before stay", "err", err)
+		b.log.Warn(b.what+" can't be read; those of before stay", "err", err)
 	}
 }
 
@@ -162,7 +199,7 @@ func (b *Bundle) Read(ctx context.Context) ([]byte, error) {
 func (b *Bundle) advise(err error) error {
 	err = fmt.Errorf("%s: %w", b, err)
 	if code := apiserver.Code(err); code == http.StatusForbidden {
-		return fmt.Errorf("%w; give the account the verbs list and watch on it, as the Role isthmus-trust-bundle in deploy/kubernetes/service.yaml does", err)
+		return fmt.Errorf("%w; give the account the verbs list and watch on it, as %s does", err, b.rights)
 	}
 	return err
 }

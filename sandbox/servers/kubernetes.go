@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -34,19 +35,24 @@ type KubernetesOptions struct {
 	Users []KubernetesUser
 	Args  []string // more flags
 
+	// Controllers says that some run: so pods get the token of their account, and must have one.
+	Controllers bool
+
 	// Place is the network that it is in; nil: the one that this process is in. Host is the
 	// address there at which it serves; 127.0.0.1 by default.
 	Place sandbox.Place
 	Host  string
 }
 
-// Kubernetes is an API server by itself: no controllers, no nodes. It has RBAC on and
+// Kubernetes is an API server by itself, without controllers or nodes. It has RBAC on and
 // serves TLS with a certificate of its own making.
 type Kubernetes struct {
 	process *sandbox.Process
 	dir     string
 	addr    string
 	place   sandbox.Place
+
+	Clients *sandbox.Authority // signs the client certificates that the server takes
 }
 
 // kubernetesServices is the range of addresses for services, of which there are none.
@@ -70,18 +76,20 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 	if err := k.prepare(o.Users); err != nil {
 		return nil, fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	key := filepath.Join(dir, "service-accounts.key")
+	key, more := filepath.Join(dir, "service-accounts.key"), o.Args
+	if !o.Controllers {
+		more = append([]string{"--disable-admission-plugins=ServiceAccount"}, more...)
+	}
 	k.process, err = sandbox.Start(sandbox.Command{
 		Name: "kube-apiserver", Path: binary, LogDir: dir, Place: o.Place,
 		Args: append([]string{
 			"--etcd-servers=" + o.Etcd, "--cert-dir=" + dir,
 			"--bind-address=" + o.Host, "--advertise-address=" + o.Host, fmt.Sprintf("--secure-port=%d", port),
 			"--service-cluster-ip-range=" + kubernetesServices, "--authorization-mode=RBAC",
-			"--token-auth-file=" + filepath.Join(dir, "tokens.csv"),
+			"--token-auth-file=" + filepath.Join(dir, "tokens.csv"), "--client-ca-file=" + filepath.Join(dir, "clients.crt"),
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key,
-			"--service-account-signing-key-file=" + key, "--disable-admission-plugins=ServiceAccount",
-			"--shutdown-delay-duration=0s",
-		}, o.Args...),
+			"--service-account-signing-key-file=" + key, "--shutdown-delay-duration=0s",
+		}, more...),
 	})
 	if err != nil {
 		return nil, err
@@ -93,7 +101,7 @@ func StartKubernetes(ctx context.Context, dir string, o KubernetesOptions) (*Kub
 	return k, nil
 }
 
-// prepare writes the key of service accounts and the users' tokens.
+// prepare writes the key of service accounts, the root of client certificates and the users' tokens.
 func (k *Kubernetes) prepare(users []KubernetesUser) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -105,6 +113,12 @@ func (k *Kubernetes) prepare(users []KubernetesUser) error {
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 	if err := os.WriteFile(filepath.Join(k.dir, "service-accounts.key"), text, 0o600); err != nil {
+		return err
+	}
+	if k.Clients, err = sandbox.NewAuthority(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(k.dir, "clients.crt"), k.Clients.Anchors(), 0o600); err != nil {
 		return err
 	}
 	var tokens strings.Builder
@@ -194,6 +208,16 @@ func (k *Kubernetes) Start(ctx context.Context) error {
 // which may be that of a link to it, as somebody with a token. ca is the file to check
 // the server's certificate by.
 func Kubeconfig(path, addr, ca, token string) error {
+	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{token: %q}", token))
+}
+
+// ClientKubeconfig is [Kubeconfig] for somebody with a client certificate, who may have a token, too.
+func ClientKubeconfig(path, addr, ca string, cert, key []byte, token string) error {
+	encoded := base64.StdEncoding.EncodeToString
+	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{client-certificate-data: %s, client-key-data: %s, token: %q}", encoded(cert), encoded(key), token))
+}
+
+func writeKubeconfig(path, addr, ca, user string) error {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
@@ -201,12 +225,12 @@ clusters:
   cluster: {server: "https://%s", certificate-authority: %q}
 users:
 - name: sandbox
-  user: {token: %q}
+  user: %s
 contexts:
 - name: sandbox
   context: {cluster: sandbox, user: sandbox}
 current-context: sandbox
-`, addr, ca, token)
+`, addr, ca, user)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) { serverstest.Main(m, shared.End) }
 func need(t *testing.T) {
 	t.Helper()
 	shared.Need(t, func() error {
-		for _, file := range append(serverstest.DaprDefinitions(t, "../.."), "testdata/podmonitors.yaml") {
+		for _, file := range append(serverstest.DaprDefinitions(t, "../.."), "testdata/podmonitors.yaml", "testdata/prometheusrules.yaml") {
 			if err := shared.Kubectl("apply", "--server-side", "-f", file); err != nil {
 				return err
 			}
@@ -133,21 +133,23 @@ var sets = map[string]struct {
 	values    string
 	has, not  []string
 }{
-	"the least": {values: "", has: []string{"replicas: 2", "kind: PodDisruptionBudget", "type: LoadBalancer", "image: ghcr.io/isthmus-mesh/isthmus:0.0.0"},
-		not: []string{"name: isthmus-writer}", "kind: MutatingAdmissionPolicy", "isthmus-instances-pods}"}},
-	"one replica":            {values: "replicas: 1", has: []string{"replicas: 1"}, not: []string{"PodDisruptionBudget", "replicas: {}"}},
-	"without DNS":            {values: "dns: {enabled: false}", not: []string{"isthmus-dns", "7453", "dns: 0.0.0.0"}},
-	"DNS at a fixed address": {values: "dns: {clusterIP: 10.96.0.53, corednsCustom: true, forwarders: [10.1.0.0/16]}", has: []string{"forward . 10.96.0.53", "10.1.0.0/16", "clusterIP: 10.96.0.53"}},
-	"AWS":                    {values: "gateway: {service: {provider: aws, internal: true}}", has: []string{"aws-load-balancer-scheme: internal", "nlb-target-type: ip"}},
-	"Azure":                  {values: "gateway: {stockPort: 50002, service: {provider: azure, internal: true, externalTrafficPolicy: Local}}", has: []string{`azure-load-balancer-internal: "true"`, "port: 50002", "externalTrafficPolicy: Local"}},
+	"the least": {values: "", has: []string{"replicas: 2", "kind: PodDisruptionBudget", "type: LoadBalancer", "kubernetes: 127.0.0.1:7482", "name: isthmus-reviewer}", "image: ghcr.io/isthmus-mesh/isthmus:0.0.0"},
+		not: []string{"monitoring.coreos.com", "grafana_dashboard", "name: isthmus-writer}", "kind: MutatingAdmissionPolicy", "isthmus-instances-pods}"}},
+	"one replica and operators by token": {values: "replicas: 1\noperators: {certificates: false}", has: []string{"replicas: 1", "name: isthmus-reviewer}"}, not: []string{"PodDisruptionBudget", "replicas: {}", "isthmus-authentication-reader"}},
+	"without DNS and operators":          {values: "dns: {enabled: false}\noperators: {enabled: false}", not: []string{"isthmus-dns", "7453", "dns: 0.0.0.0", "7482", "name: isthmus-reviewer}", "isthmus-authentication-reader"}},
+	"DNS at a fixed address":             {values: "dns: {clusterIP: 10.96.0.53, corednsCustom: true, forwarders: [10.1.0.0/16]}", has: []string{"forward . 10.96.0.53", "10.1.0.0/16", "clusterIP: 10.96.0.53"}},
+	"AWS":                                {values: "gateway: {service: {provider: aws, internal: true}}", has: []string{"aws-load-balancer-scheme: internal", "nlb-target-type: ip"}},
+	"Azure":                              {values: "gateway: {stockPort: 50002, service: {provider: azure, internal: true, externalTrafficPolicy: Local}}", has: []string{`azure-load-balancer-internal: "true"`, "port: 50002", "externalTrafficPolicy: Local"}},
 	"on premises": {values: "gateway: {port: 443, service: {loadBalancerClass: metallb.io/metallb, loadBalancerIP: 192.0.2.7, loadBalancerSourceRanges: [198.51.100.0/24], annotations: {metallb.io/address-pool: mesh}}}",
 		has: []string{"gateway: 0.0.0.0:443", "metallb.io/address-pool: mesh", "port: 443, targetPort: gateway", "198.51.100.0/24"}},
 	"a gateway by node ports": {values: "gateway: {service: {type: NodePort, nodePort: 30443}}", has: []string{"nodePort: 30443"}},
 	"sidecars": {values: "sidecars: {namespaces: [shop, finance], settings: {lastGood: /var/lib/isthmus/view.json}, configuration: {tracing: {samplingRate: '0.1'}}}\nimage: {registry: registry.example/mesh, tag: v1.2.3}",
-		has: []string{"kind: MutatingAdmissionPolicy", "registry.example/mesh/daprd-isthmus:0.0.0", "lastGood: /var/lib/isthmus/view.json", "samplingRate: \"0.1\"", "middleware.http.isthmus"}},
+		has: []string{"kind: MutatingAdmissionPolicy", "registry.example/mesh/daprd-isthmus:v1.2.3", "lastGood: /var/lib/isthmus/view.json", "samplingRate: \"0.1\"", "middleware.http.isthmus"}},
 	"policies and what pods declare": {values: "config: {declared: {annotations: true}, guard: enforce, policies: {kubernetes: {kinds: [network, istio]}}, instances: {kubernetes: {serviceAccounts: true}}, store: {kubernetes: {translate: [smi, mcs]}}}",
 		has: []string{"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isthmus-policies}", "name: isthmus-policies-lease}", "name: isthmus-instances-pods}", "name: isthmus-translate}", "guard: enforce"}},
 	"another store": {values: "config: {store: {etcd: {endpoints: [etcd:2379]}}, instances: {etcd: {endpoints: [etcd:2379]}}}\nwriteObjects: true", has: []string{"name: isthmus-writer}"}},
+	"monitoring": {values: "monitoring: {podMonitor: {enabled: true}, rules: {enabled: true, labels: {release: prometheus}}, dashboards: {enabled: true, annotations: {grafana_folder: Isthmus}}}",
+		has: []string{"kind: PodMonitor", "targetLabel: isthmus_cluster, replacement: west", "kind: PrometheusRule", "alert: IsthmusDown", "{{ $labels.instance }}", "isthmus-clusters.json: |", `grafana_dashboard: "1"`, "grafana_folder: Isthmus"}},
 	"another namespace and trust domain": {namespace: "mesh", values: `
 dapr: {namespace: dapr, trustDomain: mesh.example, appTrustDomain: west.example}
 podLabels: {team: platform}
@@ -233,6 +235,9 @@ func settings(t *testing.T, text string) {
 				inner["kubeconfig"] = shared.AdminConfig()
 			}
 		}
+	}
+	if all["listen"].(map[string]any)["kubernetes"] != nil {
+		all["kubernetes"] = map[string]any{"kubeconfig": shared.AdminConfig()}
 	}
 	whole, err := yaml.Marshal(all)
 	if err != nil {
@@ -364,7 +369,7 @@ func TestAnInstalledChartIsUpgradedAndRemoved(t *testing.T) {
 	}
 	on("uninstall", "isthmus", "-n", "isthmus-system")
 	on("uninstall", "isthmus-crds", "-n", "isthmus-system")
-	if out, err := shared.Run("", "get", "appexport", "orders", "-n", "shop"); err != nil {
+	if out, err := shared.Run("", "delete", "appexport", "orders", "-n", "shop"); err != nil {
 		t.Errorf("the objects are gone with the charts: %v %s", err, out)
 	}
 }

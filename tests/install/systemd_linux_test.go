@@ -20,6 +20,11 @@ func TestTheUnitIsTaken(t *testing.T) {
 	}
 	unit := filepath.Join(t.TempDir(), "isthmus.service")
 	here := strings.ReplaceAll(string(text), "/usr/local/bin/isthmus", binary(t, "isthmus"))
+	const handsOver = "# LoadCredential="
+	if !strings.Contains(here, handsOver) {
+		t.Error("the unit does not say how to hand a key over")
+	}
+	here = strings.ReplaceAll(here, handsOver, handsOver[2:]) // as somebody with such a key would
 	if err := os.WriteFile(unit, []byte(here), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -45,7 +44,7 @@ const (
 	project = "https://github.com/isthmus-mesh/isthmus"
 )
 
-// images writes a layout and an archive of each image that has a binary, and pushes it where that is asked for.
+// images writes a layout and an archive of each image that has a binary.
 func (o *options) images() error {
 	for _, k := range kinds {
 		index, err := o.index(k)
@@ -64,11 +63,7 @@ func (o *options) images() error {
 			return err
 		}
 		fmt.Printf("%s/%s:%s@%s\n", dir, k.name, o.tag(), digest)
-		if o.to != "" {
-			if err := push(o.to+"/"+k.name+":"+o.tag(), index); err != nil {
-				return err
-			}
-		}
+		o.pushes = append(o.pushes, artifact{k.name, o.tag(), index, func(to name.Reference, how ...remote.Option) error { return remote.WriteIndex(to, index, how...) }})
 	}
 	return nil
 }
@@ -222,18 +217,4 @@ func (o *options) layout(dir string, k kind, index v1.ImageIndex) error {
 		return err
 	}
 	return os.WriteFile(dir+".tar", text, 0o644)
-}
-
-// push writes an image to a registry, with the credentials that docker and podman keep. What is there
-// already is not sent again.
-func push(reference string, index v1.ImageIndex) error {
-	ref, err := name.ParseReference(reference)
-	if err != nil {
-		return fmt.Errorf("%w; write a registry such as registry.example/isthmus", err)
-	}
-	if err := remote.WriteIndex(ref, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
-		return fmt.Errorf("push to %s: %w; are you logged in there, and allowed to push?", ref, err)
-	}
-	fmt.Println("pushed", ref)
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,9 +23,11 @@ import (
 type options struct {
 	out, version, commit, to string
 	whole                    bool // charts and archives besides the images
+	check                    bool // say whether the version can be released, and no more
 	time                     time.Time
 	root                     string // of the repository
 	binaries                 []binary
+	pushes                   []artifact // what goes to the registry, in this order
 }
 
 // binary is a file for one platform of an image.
@@ -46,16 +49,17 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.images(); err != nil {
-		return err
-	}
-	if !o.whole {
+	if o.check {
 		return nil
 	}
-	if err := os.RemoveAll(filepath.Join(o.out, "release")); err != nil {
-		return err
+	steps := []func() error{o.images}
+	if o.whole {
+		if err := os.RemoveAll(filepath.Join(o.out, "release")); err != nil {
+			return err
+		}
+		steps = append(steps, o.notes, o.charts, o.archives, o.materials, o.checksums)
 	}
-	for _, step := range []func() error{o.notes, o.charts, o.archives, o.materials, o.checksums} {
+	for _, step := range append(steps, o.push) { // others see nothing of a release that can't be packed
 		if err := step(); err != nil {
 			return err
 		}
@@ -72,15 +76,16 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.commit, "commit", "", "that it is built from")
 	flags.StringVar(&o.to, "to", "", "push the images to this registry as well, such as registry.example/isthmus")
 	flags.BoolVar(&o.whole, "whole", false, "pack charts and archives besides the images; the version must be a semantic one")
+	flags.BoolVar(&o.check, "check", false, "only say whether the version can be released")
 	seconds := flags.Int64("time", 0, "of the commit, in seconds since 1970: the date of all files")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	if o.version == "" || flags.NArg() == 0 {
+	if o.version == "" || flags.NArg() == 0 && !o.check {
 		return nil, errors.New("want -version and binaries, such as isthmus=linux/amd64:bin/isthmus")
 	}
-	if o.whole && !semantic.MatchString(o.version) {
-		return nil, fmt.Errorf("-version %q is no semantic version; write one such as v1.2.3 or v1.2.3-rc.1 (https://semver.org)", o.version)
+	if err := o.releasable(); err != nil {
+		return nil, err
 	}
 	o.time = time.Unix(*seconds, 0).UTC()
 	for _, arg := range flags.Args() {
@@ -96,6 +101,22 @@ func parse(args []string) (*options, error) {
 		return cmp.Or(cmp.Compare(a.image, b.image), cmp.Compare(a.platform.String(), b.platform.String()))
 	})
 	return o, nil
+}
+
+// looksReleased is a version that a reader would take for that of a release.
+var looksReleased = regexp.MustCompile(`^v?[0-9]+\.`)
+
+// releasable says what is wrong with the version. Images that are no release may be called as git
+// describes their commit.
+func (o *options) releasable() error {
+	if (o.whole || looksReleased.MatchString(o.version)) && !semantic.MatchString(o.version) {
+		return fmt.Errorf("-version %q is no semantic version; write one such as v1.2.3 or v1.2.3-rc.1 (https://semver.org)", o.version)
+	}
+	if !o.whole {
+		return nil
+	}
+	_, err := o.section()
+	return err
 }
 
 // number is the version without "v", as charts and tags have it.

@@ -28,6 +28,7 @@ type entry struct {
 	mode  int64 // 0: 0755 of a directory, 0644 of a file
 	owner int
 	text  []byte
+	link  string // what it is another name of, beside it; empty: it has a text of its own
 }
 
 // tar packs files in this order, with the time of the commit and nothing of this machine.
@@ -38,6 +39,8 @@ func (o *options) tar(files []entry) ([]byte, error) {
 		h := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: cmp.Or(f.mode, 0o644), Size: int64(len(f.text)), Uid: f.owner, Gid: f.owner, ModTime: o.time, Format: tar.FormatPAX}
 		if strings.HasSuffix(f.name, "/") {
 			h.Typeflag, h.Mode = tar.TypeDir, cmp.Or(f.mode, 0o755)
+		} else if f.link != "" {
+			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, f.link, 0o777
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err
@@ -92,17 +95,26 @@ func filesIn(dir, prefix string) (files []entry, err error) {
 
 // notes publishes what the changelog says of the version.
 func (o *options) notes() error {
-	text, err := os.ReadFile(filepath.Join(o.root, "CHANGELOG.md"))
+	section, err := o.section()
 	if err != nil {
 		return err
 	}
+	return o.publish("NOTES.md", []byte(strings.TrimSpace(section)+"\n"))
+}
+
+// section is the changelog's, of the version.
+func (o *options) section() (string, error) {
+	text, err := os.ReadFile(filepath.Join(o.root, "CHANGELOG.md"))
+	if err != nil {
+		return "", err
+	}
 	_, after, found := strings.Cut(string(text), "\n## ["+o.number()+"]")
 	if !found {
-		return fmt.Errorf("CHANGELOG.md has no section %q; name what is unreleased so, with its date", "## ["+o.number()+"]")
+		return "", fmt.Errorf("CHANGELOG.md has no section %q; name what is unreleased so, with its date", "## ["+o.number()+"]")
 	}
 	_, section, _ := strings.Cut(after, "\n")
 	section, _, _ = strings.Cut(section, "\n## [")
-	return o.publish("NOTES.md", []byte(strings.TrimSpace(section)+"\n"))
+	return section, nil
 }
 
 var versions = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
@@ -131,6 +143,9 @@ func (o *options) charts() error {
 		if err := o.publish(name+"-"+o.number()+".tgz", text); err != nil {
 			return err
 		}
+		if err := o.chart(name, files, text); err != nil {
+			return fmt.Errorf("chart %s: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -153,7 +168,7 @@ func (o *options) archives() error {
 		if err != nil {
 			return err
 		}
-		text, err := o.gzipped(append(slices.Clone(all), entry{name: "isthmus", mode: 0o755, text: binary}))
+		text, err := o.gzipped(append(slices.Clone(all), entry{name: "isthmus", mode: 0o755, text: binary}, entry{name: "kubectl-isthmus", link: "isthmus"}))
 		if err != nil {
 			return err
 		}
@@ -175,8 +190,11 @@ func (o *options) materials() error {
 		bom.Metadata = &cdx.Metadata{Component: &cdx.Component{Type: cdx.ComponentTypeApplication, Name: b.image, Version: o.version, PackageURL: "pkg:golang/" + info.Main.Path + "@" + o.version}}
 		parts := []cdx.Component{{Type: cdx.ComponentTypeLibrary, Name: "stdlib", Version: info.GoVersion, PackageURL: "pkg:golang/stdlib@" + strings.TrimPrefix(info.GoVersion, "go")}}
 		for _, m := range info.Deps {
-			if m.Replace != nil {
-				m = m.Replace
+			switch r := m.Replace; {
+			case r != nil && r.Version != "" && r.Version != "(devel)":
+				m = r
+			case r != nil: // a directory: the module of this repository
+				m.Version = o.version
 			}
 			parts = append(parts, cdx.Component{Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: "pkg:golang/" + m.Path + "@" + m.Version})
 		}

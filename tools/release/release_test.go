@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -90,7 +92,7 @@ func TestAReleaseIsMadeAgainFromItsCommit(t *testing.T) {
 	if chart := unpacked(t, text("isthmus-1.2.3-rc.1.tgz"))["isthmus/Chart.yaml"]; !strings.Contains(chart, "\nversion: 1.2.3-rc.1\nappVersion: 1.2.3-rc.1\n") {
 		t.Errorf("the chart is %q", chart)
 	}
-	if files := unpacked(t, text("isthmus-1.2.3-rc.1-darwin-arm64.tar.gz")); len(files["isthmus"]) < 1000 || files["LICENSE"] == "" {
+	if files := unpacked(t, text("isthmus-1.2.3-rc.1-darwin-arm64.tar.gz")); len(files["isthmus"]) < 1000 || files["LICENSE"] == "" || files["kubectl-isthmus"] != "isthmus" {
 		t.Errorf("the archive has %d files", len(files))
 	}
 	var bom struct {
@@ -133,7 +135,7 @@ func unpacked(t *testing.T, text string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[h.Name] = string(content)
+		files[h.Name] = string(content) + h.Linkname
 	}
 }
 
@@ -178,6 +180,9 @@ func TestWhatCantBeReleasedIsNamed(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"is no semantic version":     {"-whole", "-version", "1.2", "isthmus=linux/amd64:" + amd},
+		`"v1.2" is no semantic`:      {"-version", "v1.2", "isthmus=linux/amd64:" + amd},
+		`"main" is no semantic`:      {"-whole", "-version", "main", "-check"},
+		"no section \"## [1.2.4]\"":  {"-whole", "-root", place(t, changes), "-version", "v1.2.4", "-check"},
 		"has no section":             {"-whole", "-root", place(t, "# Changelog\n"), "-version", "v1.2.3", "isthmus=linux/amd64:" + amd},
 		"is no binary; write image=": {"-version", "v1.2.3", "isthmus:linux/amd64"},
 		"want -version and binaries": {"-version", "v1.2.3"},
@@ -189,6 +194,98 @@ func TestWhatCantBeReleasedIsNamed(t *testing.T) {
 		if err := run(append([]string{"-out", t.TempDir()}, args...)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// TestAVersionIsCheckedBeforeAnythingIsBuilt, by the call that .ci/release makes first.
+func TestAVersionIsCheckedBeforeAnythingIsBuilt(t *testing.T) {
+	for _, args := range [][]string{
+		{"-whole", "-root", place(t, changes), "-version", "v1.2.3-rc.1", "-check"},
+		{"-version", "4f5e6a1-dirty", "-check"}, {"-version", "v1.2.2-14-g4f5e6a1", "-check"},
+	} {
+		if err := run(args); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	script, err := os.ReadFile("../../.ci/release")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(string(script), "go build")
+	if !strings.Contains(before, "-check") || !strings.Contains(before, "-buildvcs=false") {
+		t.Errorf("before it builds, .ci/release does this:\n%s", before)
+	}
+}
+
+// TestAReleaseIsPushedOnceAllIsPacked, and again without a change.
+func TestAReleaseIsPushedOnceAllIsPacked(t *testing.T) {
+	var served atomic.Int64
+	answers := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		answers.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	to := strings.TrimPrefix(server.URL, "http://") + "/mesh"
+	root, amd := place(t, changes), program(t, "linux", "amd64")
+	release := func(root, time string) error {
+		return run([]string{"-root", root, "-out", t.TempDir(), "-version", "v1.2.3-rc.1", "-time", time, "-whole", "-to", to, "isthmus=linux/amd64:" + amd})
+	}
+	unfinished := place(t, changes)
+	if err := os.Remove(filepath.Join(unfinished, "LICENSE")); err != nil {
+		t.Fatal(err)
+	}
+	if err := release(unfinished, "1760000000"); err == nil || served.Load() > 0 {
+		t.Fatalf("a release that can't be packed: %v, and the registry was asked %d times", err, served.Load())
+	}
+	for range 2 {
+		if err := release(root, "1760000000"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := release(root, "1770000000"); err == nil || !strings.Contains(err.Error(), "a release never changes; raise the version") {
+		t.Errorf("another release with the same version: %v", err)
+	}
+	helm, err := filepath.Abs("../../bin/helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(helm); err != nil {
+		t.Skip("needs bin/helm to pull the chart: make helm")
+	}
+	out, err := exec.CommandContext(t.Context(), helm, "show", "chart", "oci://"+to+"/charts/isthmus", "--version", "1.2.3-rc.1", "--plain-http").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "appVersion: 1.2.3-rc.1") {
+		t.Errorf("helm show chart: %v: %s", err, out)
+	}
+}
+
+// TestTheBillOfMaterialsNamesTheModuleOfThisRepository, which daprd has from a directory.
+func TestTheBillOfMaterialsNamesTheModuleOfThisRepository(t *testing.T) {
+	dir := t.TempDir()
+	for file, text := range map[string]string{
+		"go.mod":         "module small/daprd\n\ngo 1.26\n\nrequire example.com/isthmus v0.0.0\n\nreplace example.com/isthmus => ./isthmus\n",
+		"main.go":        "package main\n\nimport _ \"example.com/isthmus\"\n\nfunc main() {}\n",
+		"isthmus/go.mod": "module example.com/isthmus\n\ngo 1.26\n", "isthmus/a.go": "package isthmus\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", "small", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out := t.TempDir()
+	if err := run([]string{"-root", place(t, changes), "-out", out, "-version", "v1.2.3-rc.1", "-whole", "daprd-isthmus=linux/amd64:" + filepath.Join(dir, "small")}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "release", "daprd-isthmus-1.2.3-rc.1-linux-amd64.cdx.json"))
+	if err != nil || !strings.Contains(string(text), `"pkg:golang/example.com/isthmus@v1.2.3-rc.1"`) || strings.Contains(string(text), "./isthmus") {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 

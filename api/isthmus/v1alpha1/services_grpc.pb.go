@@ -1084,8 +1084,9 @@ var Actors_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Status_Status_FullMethodName = "/isthmus.v1alpha1.Status/Status"
-	Status_Check_FullMethodName  = "/isthmus.v1alpha1.Status/Check"
+	Status_Status_FullMethodName  = "/isthmus.v1alpha1.Status/Status"
+	Status_Check_FullMethodName   = "/isthmus.v1alpha1.Status/Check"
+	Status_Support_FullMethodName = "/isthmus.v1alpha1.Status/Support"
 )
 
 // StatusClient is the client API for Status service.
@@ -1098,6 +1099,10 @@ type StatusClient interface {
 	// Check looks for faults: in what the service knows, and at the gateways of other clusters,
 	// which it tries. Results come as they are found; the first message has none.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CheckResponse], error)
+	// Support tells what a support bundle has that no other call tells: the configuration in
+	// force without secrets, metrics, and what the process takes. Each is one file, in several
+	// messages of its name where it is long.
+	Support(ctx context.Context, in *SupportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SupportResponse], error)
 }
 
 type statusClient struct {
@@ -1137,6 +1142,25 @@ func (c *statusClient) Check(ctx context.Context, in *CheckRequest, opts ...grpc
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Status_CheckClient = grpc.ServerStreamingClient[CheckResponse]
 
+func (c *statusClient) Support(ctx context.Context, in *SupportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SupportResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Status_ServiceDesc.Streams[1], Status_Support_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SupportRequest, SupportResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Status_SupportClient = grpc.ServerStreamingClient[SupportResponse]
+
 // StatusServer is the server API for Status service.
 // All implementations must embed UnimplementedStatusServer
 // for forward compatibility.
@@ -1147,6 +1171,10 @@ type StatusServer interface {
 	// Check looks for faults: in what the service knows, and at the gateways of other clusters,
 	// which it tries. Results come as they are found; the first message has none.
 	Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error
+	// Support tells what a support bundle has that no other call tells: the configuration in
+	// force without secrets, metrics, and what the process takes. Each is one file, in several
+	// messages of its name where it is long.
+	Support(*SupportRequest, grpc.ServerStreamingServer[SupportResponse]) error
 	mustEmbedUnimplementedStatusServer()
 }
 
@@ -1162,6 +1190,9 @@ func (UnimplementedStatusServer) Status(context.Context, *StatusRequest) (*Statu
 }
 func (UnimplementedStatusServer) Check(*CheckRequest, grpc.ServerStreamingServer[CheckResponse]) error {
 	return status.Error(codes.Unimplemented, "method Check not implemented")
+}
+func (UnimplementedStatusServer) Support(*SupportRequest, grpc.ServerStreamingServer[SupportResponse]) error {
+	return status.Error(codes.Unimplemented, "method Support not implemented")
 }
 func (UnimplementedStatusServer) mustEmbedUnimplementedStatusServer() {}
 func (UnimplementedStatusServer) testEmbeddedByValue()                {}
@@ -1213,6 +1244,17 @@ func _Status_Check_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Status_CheckServer = grpc.ServerStreamingServer[CheckResponse]
 
+func _Status_Support_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SupportRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(StatusServer).Support(m, &grpc.GenericServerStream[SupportRequest, SupportResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Status_SupportServer = grpc.ServerStreamingServer[SupportResponse]
+
 // Status_ServiceDesc is the grpc.ServiceDesc for Status service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1230,6 +1272,472 @@ var Status_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Check",
 			Handler:       _Status_Check_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "Support",
+			Handler:       _Status_Support_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
+	Link_Invite_FullMethodName      = "/isthmus.v1alpha1.Link/Invite"
+	Link_Follow_FullMethodName      = "/isthmus.v1alpha1.Link/Follow"
+	Link_Accept_FullMethodName      = "/isthmus.v1alpha1.Link/Accept"
+	Link_Confirm_FullMethodName     = "/isthmus.v1alpha1.Link/Confirm"
+	Link_Invitations_FullMethodName = "/isthmus.v1alpha1.Link/Invitations"
+	Link_Revoke_FullMethodName      = "/isthmus.v1alpha1.Link/Revoke"
+	Link_Trust_FullMethodName       = "/isthmus.v1alpha1.Link/Trust"
+)
+
+// LinkClient is the client API for Link service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Link connects this cluster with another one, for operators.
+type LinkClient interface {
+	// Invite opens an invitation for one cluster. This replica alone keeps it.
+	Invite(ctx context.Context, in *InviteRequest, opts ...grpc.CallOption) (*InviteResponse, error)
+	// Follow streams the state of an invitation of this replica until it has ended.
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LinkState], error)
+	// Accept has this service meet the one that invites, and streams how that goes on. It gives
+	// up when the call ends.
+	Accept(ctx context.Context, in *AcceptRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LinkState], error)
+	// Confirm says whether a person has found the same words on both sides.
+	Confirm(ctx context.Context, in *ConfirmRequest, opts ...grpc.CallOption) (*LinkState, error)
+	// Invitations lists those of this replica, the ended ones for a while too.
+	Invitations(ctx context.Context, in *InvitationsRequest, opts ...grpc.CallOption) (*InvitationsResponse, error)
+	// Revoke ends an open invitation of this replica.
+	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*LinkState, error)
+	// Trust tells which sidecars lack the roots of a linked cluster.
+	Trust(ctx context.Context, in *LinkTrustRequest, opts ...grpc.CallOption) (*LinkTrustResponse, error)
+}
+
+type linkClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewLinkClient(cc grpc.ClientConnInterface) LinkClient {
+	return &linkClient{cc}
+}
+
+func (c *linkClient) Invite(ctx context.Context, in *InviteRequest, opts ...grpc.CallOption) (*InviteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InviteResponse)
+	err := c.cc.Invoke(ctx, Link_Invite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *linkClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LinkState], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Link_ServiceDesc.Streams[0], Link_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowRequest, LinkState]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_FollowClient = grpc.ServerStreamingClient[LinkState]
+
+func (c *linkClient) Accept(ctx context.Context, in *AcceptRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LinkState], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Link_ServiceDesc.Streams[1], Link_Accept_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AcceptRequest, LinkState]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_AcceptClient = grpc.ServerStreamingClient[LinkState]
+
+func (c *linkClient) Confirm(ctx context.Context, in *ConfirmRequest, opts ...grpc.CallOption) (*LinkState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LinkState)
+	err := c.cc.Invoke(ctx, Link_Confirm_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *linkClient) Invitations(ctx context.Context, in *InvitationsRequest, opts ...grpc.CallOption) (*InvitationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InvitationsResponse)
+	err := c.cc.Invoke(ctx, Link_Invitations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *linkClient) Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*LinkState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LinkState)
+	err := c.cc.Invoke(ctx, Link_Revoke_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *linkClient) Trust(ctx context.Context, in *LinkTrustRequest, opts ...grpc.CallOption) (*LinkTrustResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LinkTrustResponse)
+	err := c.cc.Invoke(ctx, Link_Trust_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// LinkServer is the server API for Link service.
+// All implementations must embed UnimplementedLinkServer
+// for forward compatibility.
+//
+// Link connects this cluster with another one, for operators.
+type LinkServer interface {
+	// Invite opens an invitation for one cluster. This replica alone keeps it.
+	Invite(context.Context, *InviteRequest) (*InviteResponse, error)
+	// Follow streams the state of an invitation of this replica until it has ended.
+	Follow(*FollowRequest, grpc.ServerStreamingServer[LinkState]) error
+	// Accept has this service meet the one that invites, and streams how that goes on. It gives
+	// up when the call ends.
+	Accept(*AcceptRequest, grpc.ServerStreamingServer[LinkState]) error
+	// Confirm says whether a person has found the same words on both sides.
+	Confirm(context.Context, *ConfirmRequest) (*LinkState, error)
+	// Invitations lists those of this replica, the ended ones for a while too.
+	Invitations(context.Context, *InvitationsRequest) (*InvitationsResponse, error)
+	// Revoke ends an open invitation of this replica.
+	Revoke(context.Context, *RevokeRequest) (*LinkState, error)
+	// Trust tells which sidecars lack the roots of a linked cluster.
+	Trust(context.Context, *LinkTrustRequest) (*LinkTrustResponse, error)
+	mustEmbedUnimplementedLinkServer()
+}
+
+// UnimplementedLinkServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedLinkServer struct{}
+
+func (UnimplementedLinkServer) Invite(context.Context, *InviteRequest) (*InviteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Invite not implemented")
+}
+func (UnimplementedLinkServer) Follow(*FollowRequest, grpc.ServerStreamingServer[LinkState]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedLinkServer) Accept(*AcceptRequest, grpc.ServerStreamingServer[LinkState]) error {
+	return status.Error(codes.Unimplemented, "method Accept not implemented")
+}
+func (UnimplementedLinkServer) Confirm(context.Context, *ConfirmRequest) (*LinkState, error) {
+	return nil, status.Error(codes.Unimplemented, "method Confirm not implemented")
+}
+func (UnimplementedLinkServer) Invitations(context.Context, *InvitationsRequest) (*InvitationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Invitations not implemented")
+}
+func (UnimplementedLinkServer) Revoke(context.Context, *RevokeRequest) (*LinkState, error) {
+	return nil, status.Error(codes.Unimplemented, "method Revoke not implemented")
+}
+func (UnimplementedLinkServer) Trust(context.Context, *LinkTrustRequest) (*LinkTrustResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Trust not implemented")
+}
+func (UnimplementedLinkServer) mustEmbedUnimplementedLinkServer() {}
+func (UnimplementedLinkServer) testEmbeddedByValue()              {}
+
+// UnsafeLinkServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to LinkServer will
+// result in compilation errors.
+type UnsafeLinkServer interface {
+	mustEmbedUnimplementedLinkServer()
+}
+
+func RegisterLinkServer(s grpc.ServiceRegistrar, srv LinkServer) {
+	// If the following call panics, it indicates UnimplementedLinkServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Link_ServiceDesc, srv)
+}
+
+func _Link_Invite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InviteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Invite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Invite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Invite(ctx, req.(*InviteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Link_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LinkServer).Follow(m, &grpc.GenericServerStream[FollowRequest, LinkState]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_FollowServer = grpc.ServerStreamingServer[LinkState]
+
+func _Link_Accept_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AcceptRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LinkServer).Accept(m, &grpc.GenericServerStream[AcceptRequest, LinkState]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Link_AcceptServer = grpc.ServerStreamingServer[LinkState]
+
+func _Link_Confirm_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfirmRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Confirm(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Confirm_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Confirm(ctx, req.(*ConfirmRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Link_Invitations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InvitationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Invitations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Invitations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Invitations(ctx, req.(*InvitationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Link_Revoke_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Revoke(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Revoke_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Revoke(ctx, req.(*RevokeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Link_Trust_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LinkTrustRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LinkServer).Trust(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Link_Trust_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LinkServer).Trust(ctx, req.(*LinkTrustRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Link_ServiceDesc is the grpc.ServiceDesc for Link service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Link_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Link",
+	HandlerType: (*LinkServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Invite",
+			Handler:    _Link_Invite_Handler,
+		},
+		{
+			MethodName: "Confirm",
+			Handler:    _Link_Confirm_Handler,
+		},
+		{
+			MethodName: "Invitations",
+			Handler:    _Link_Invitations_Handler,
+		},
+		{
+			MethodName: "Revoke",
+			Handler:    _Link_Revoke_Handler,
+		},
+		{
+			MethodName: "Trust",
+			Handler:    _Link_Trust_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Follow",
+			Handler:       _Link_Follow_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Accept",
+			Handler:       _Link_Accept_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
+	Linking_Meet_FullMethodName = "/isthmus.v1alpha1.Linking/Meet"
+)
+
+// LinkingClient is the client API for Linking service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Linking is for the resolver service of an invited cluster, at the gateway, while an
+// invitation is open. docs/explanation/linking.md has the protocol.
+type LinkingClient interface {
+	// Meet is one meeting, of which each side sends three messages.
+	Meet(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MeetRequest, MeetResponse], error)
+}
+
+type linkingClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewLinkingClient(cc grpc.ClientConnInterface) LinkingClient {
+	return &linkingClient{cc}
+}
+
+func (c *linkingClient) Meet(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[MeetRequest, MeetResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Linking_ServiceDesc.Streams[0], Linking_Meet_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[MeetRequest, MeetResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Linking_MeetClient = grpc.BidiStreamingClient[MeetRequest, MeetResponse]
+
+// LinkingServer is the server API for Linking service.
+// All implementations must embed UnimplementedLinkingServer
+// for forward compatibility.
+//
+// Linking is for the resolver service of an invited cluster, at the gateway, while an
+// invitation is open. docs/explanation/linking.md has the protocol.
+type LinkingServer interface {
+	// Meet is one meeting, of which each side sends three messages.
+	Meet(grpc.BidiStreamingServer[MeetRequest, MeetResponse]) error
+	mustEmbedUnimplementedLinkingServer()
+}
+
+// UnimplementedLinkingServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedLinkingServer struct{}
+
+func (UnimplementedLinkingServer) Meet(grpc.BidiStreamingServer[MeetRequest, MeetResponse]) error {
+	return status.Error(codes.Unimplemented, "method Meet not implemented")
+}
+func (UnimplementedLinkingServer) mustEmbedUnimplementedLinkingServer() {}
+func (UnimplementedLinkingServer) testEmbeddedByValue()                 {}
+
+// UnsafeLinkingServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to LinkingServer will
+// result in compilation errors.
+type UnsafeLinkingServer interface {
+	mustEmbedUnimplementedLinkingServer()
+}
+
+func RegisterLinkingServer(s grpc.ServiceRegistrar, srv LinkingServer) {
+	// If the following call panics, it indicates UnimplementedLinkingServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Linking_ServiceDesc, srv)
+}
+
+func _Linking_Meet_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LinkingServer).Meet(&grpc.GenericServerStream[MeetRequest, MeetResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Linking_MeetServer = grpc.BidiStreamingServer[MeetRequest, MeetResponse]
+
+// Linking_ServiceDesc is the grpc.ServiceDesc for Linking service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Linking_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Linking",
+	HandlerType: (*LinkingServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Meet",
+			Handler:       _Linking_Meet_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "isthmus/v1alpha1/services.proto",

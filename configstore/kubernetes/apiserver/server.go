@@ -75,6 +75,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewFor(config)
+}
+
+// NewFor is [New] with what was read already, of which it keeps a copy.
+func NewFor(config *rest.Config) (*Server, error) {
+	config = rest.CopyConfig(config)
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, strict.Below("kubeconfig", fmt.Errorf("server %q: %w", config.Host, err))
@@ -153,6 +159,13 @@ func (a *Server) Close() {
 
 // Host names the server in errors.
 func (a *Server) Host() string { return a.url.Scheme + "://" + a.url.Host }
+
+// URL is where a path is there.
+func (a *Server) URL(path string) string {
+	target := *a.url
+	target.Path = strings.TrimSuffix(target.Path, "/") + path
+	return target.String()
+}
 
 // Request is one to the API server.
 type Request struct {

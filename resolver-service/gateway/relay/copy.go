@@ -24,6 +24,7 @@ type Copy struct {
 type copiedPair struct {
 	client, backend *net.TCPConn
 	owner           Owner
+	traffic         *Traffic
 	broken          sync.Once
 }
 
@@ -34,7 +35,7 @@ func NewCopy(cfg Config) (Relay, error) {
 
 // Pass is [Relay.Pass].
 func (r *Copy) Pass(client, backend *net.TCPConn, owner Owner) {
-	p := &copiedPair{client: client, backend: backend, owner: owner}
+	p := &copiedPair{client: client, backend: backend, owner: owner, traffic: owner.Traffic()}
 	if !r.start(p) {
 		p.reset()
 		owner.Closed()
@@ -59,7 +60,7 @@ func (r *Copy) run(p *copiedPair) {
 		p.backend.SetReadDeadline(time.Now().Add(r.cfg.Answer))
 	}
 	answers.Go(func() {
-		if !p.passOn(p.client, p.backend, r.cfg.Stall, &r.cfg.Traffic.ToClient) {
+		if !p.passOn(p.client, p.backend, r.cfg.Stall, &p.traffic.ToClient) {
 			p.client.Write(p.owner.Unanswered())
 			p.broken.Do(func() {
 				p.client.Close() // no reset, which could overtake what was just written
@@ -67,7 +68,7 @@ func (r *Copy) run(p *copiedPair) {
 			})
 		}
 	})
-	p.passOn(p.backend, p.client, r.cfg.Stall, &r.cfg.Traffic.ToBackend)
+	p.passOn(p.backend, p.client, r.cfg.Stall, &p.traffic.ToBackend)
 	answers.Wait()
 	p.client.Close()
 	p.backend.Close()

@@ -58,7 +58,7 @@ func (r *Epoll) Pass(client, backend *net.TCPConn, owner Owner) {
 		setMillis(c, unix.TCP_USER_TIMEOUT, r.cfg.Stall)
 		setMillis(b, unix.TCP_USER_TIMEOUT, r.cfg.Stall)
 		loop := r.loops[int(r.next.Add(1))%len(r.loops)]
-		err1 = loop.add(&pair{client: side{fd: c}, backend: side{fd: b}, owner: owner})
+		err1 = loop.add(&pair{client: side{fd: c}, backend: side{fd: b}, owner: owner, traffic: owner.Traffic()})
 	}
 	err := cmp.Or(err1, err2)
 	if err == nil {

@@ -32,7 +32,7 @@ func byConnect(t *testing.T, r Relay, client *net.TCPConn, backend string, o *ow
 }
 
 func TestConnectHandsTheClientBack(t *testing.T) {
-	r, err := New(Config{Stall: patience, Connect: patience, Traffic: &Traffic{}, Logger: slog.New(slog.DiscardHandler)})
+	r, err := New(Config{Stall: patience, Connect: patience, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestResetRightAfterHalfCloseIsPassedOn(t *testing.T) {
 func TestAPairThatCantBeTakenOverIsReported(t *testing.T) {
 	failed := 0
 	r, err := New(Config{
-		Stall: time.Minute, Traffic: &Traffic{}, Logger: slog.New(slog.DiscardHandler), Failed: func(error) { failed++ },
+		Stall: time.Minute, Logger: slog.New(slog.DiscardHandler), Failed: func(error) { failed++ },
 	})
 	if err != nil {
 		t.Fatal(err)

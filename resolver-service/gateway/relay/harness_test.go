@@ -51,6 +51,7 @@ const lastWords = "no answer"
 type owner struct {
 	closed     chan struct{}
 	unanswered atomic.Int32
+	traffic    Traffic
 }
 
 func newOwner() *owner { return &owner{closed: make(chan struct{})} }
@@ -61,6 +62,8 @@ func (o *owner) Unanswered() []byte {
 }
 
 func (o *owner) Closed() { close(o.closed) } // panics the second time
+
+func (o *owner) Traffic() *Traffic { return &o.traffic }
 
 func (o *owner) over() bool {
 	select {
@@ -94,7 +97,7 @@ type passed struct {
 func pass(t *testing.T, w way, cfg Config) (p *passed, client, server *net.TCPConn) {
 	t.Helper()
 	cfg.Stall, cfg.Connect = cmp.Or(cfg.Stall, patience), patience
-	cfg.Traffic, cfg.Logger = &Traffic{}, slog.New(slog.DiscardHandler)
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	cfg.Failed = func(err error) { t.Error(err) }
 	r, err := w.new(cfg)
 	if err != nil {

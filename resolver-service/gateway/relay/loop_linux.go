@@ -280,7 +280,7 @@ func (l *Loop) Connect(client int, first []byte, owner Owner, to netip.AddrPort,
 	if err != nil {
 		return err
 	}
-	p := &pair{client: side{fd: client}, backend: side{fd: backend}, owner: owner}
+	p := &pair{client: side{fd: client}, backend: side{fd: backend}, owner: owner, traffic: owner.Traffic()}
 	n, err := again(unix.Write(backend, first))
 	switch {
 	case err != nil:

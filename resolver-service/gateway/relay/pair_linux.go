@@ -12,6 +12,7 @@ import (
 type pair struct {
 	client, backend side
 	owner           Owner
+	traffic         *Traffic
 	slot            int32
 	tag             int32
 	dialing         *dialing // until the backend is known to be connected
@@ -76,7 +77,7 @@ func (l *Loop) advance(p *pair) {
 		return
 	}
 	p.queued = false
-	more, err := l.move(&p.backend, &p.client, &l.cfg.Traffic.ToBackend)
+	more, err := l.move(&p.backend, &p.client, &p.traffic.ToBackend)
 	if p.dialing != nil && len(p.backend.rest) < len(p.dialing.first) {
 		p.dialing = nil // the backend is connected: it has taken something
 		if err == nil {
@@ -91,7 +92,7 @@ func (l *Loop) advance(p *pair) {
 	}
 	if err == nil {
 		var answers bool
-		answers, err = l.move(&p.client, &p.backend, &l.cfg.Traffic.ToClient)
+		answers, err = l.move(&p.client, &p.backend, &p.traffic.ToClient)
 		more = more || answers
 	}
 	switch {

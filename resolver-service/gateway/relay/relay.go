@@ -37,19 +37,20 @@ type Owner interface {
 	Unanswered() (last []byte)
 	// Closed is called once, when both connections are closed.
 	Closed()
+	// Traffic is where the bytes of the pair count. It is called once, and may be shared by pairs.
+	Traffic() *Traffic
 }
 
-// Config is what a relay needs. Traffic, Failed and Logger must be set.
+// Config is what a relay needs. Failed and Logger must be set.
 type Config struct {
 	Stall   time.Duration // how long bytes may wait for their receiver
 	Answer  time.Duration // how long a backend may send nothing at first; 0 is no limit
 	Connect time.Duration // how long [Loop.Connect] may take
-	Traffic *Traffic
-	Failed  func(error) // called for each pair that the relay can't take over, before Closed
+	Failed  func(error)   // called for each pair that the relay can't take over, before Closed
 	Logger  *slog.Logger
 }
 
-// Traffic counts the bytes that relays pass on.
+// Traffic counts the bytes that a relay passes on.
 type Traffic struct {
 	ToBackend, ToClient atomic.Uint64
 }

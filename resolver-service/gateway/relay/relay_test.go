@@ -220,7 +220,7 @@ func TestABackendThatAnsweredMaySendNothingAfter(t *testing.T) {
 func TestARelayThatIsClosedClosesLaterPairs(t *testing.T) {
 	for name, make := range map[string]func(Config) (Relay, error){"copy": NewCopy, "native": New} {
 		t.Run(name, func(t *testing.T) {
-			r, err := make(Config{Stall: time.Minute, Traffic: &Traffic{}, Logger: slog.New(slog.DiscardHandler)})
+			r, err := make(Config{Stall: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

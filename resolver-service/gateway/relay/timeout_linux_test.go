@@ -12,7 +12,7 @@ import (
 func TestOnlyAReceiverThatTakesNothingHasStalled(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	l, err := newLoop(Config{Stall: time.Second, Traffic: &Traffic{}, Logger: slog.New(slog.DiscardHandler)})
+	l, err := newLoop(Config{Stall: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func TestOnlyAReceiverThatTakesNothingHasStalled(t *testing.T) {
 	// A side with bytes to write and no descriptor would fail at once; these only wait.
 	pairOf := func() (*pair, *owner) {
 		o := newOwner()
-		return &pair{client: side{fd: -1, shut: true}, backend: side{fd: -1}, owner: o}, o
+		return &pair{client: side{fd: -1, shut: true}, backend: side{fd: -1}, owner: o, traffic: o.Traffic()}, o
 	}
 	slow, slowOwner := pairOf()
 	dead, deadOwner := pairOf()

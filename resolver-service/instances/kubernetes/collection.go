@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"net/url"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
@@ -23,9 +24,28 @@ const (
 // collection is what one stream is about.
 type collection struct {
 	apiserver.Collection
-	resource string // as RBAC and kubectl call it
-	role     string // that allows it
-	pods     bool   // rather than slices
+	resource  string // as RBAC and kubectl call it
+	namespace string // empty: all
+	role      string // that allows it
+	pods      bool   // rather than slices
+}
+
+// Account is what the source needs in Kubernetes.
+func (s *Source) Account() apiserver.Account {
+	a := apiserver.Account{Server: s.api}
+	for _, role := range []string{slicesOf("").role, podsOf("").role} {
+		r := apiserver.Role{Name: role}
+		for _, c := range s.config.collections() {
+			if c.role == role {
+				plural, group, _ := strings.Cut(c.resource, ".")
+				r.Rights = append(r.Rights, apiserver.Rights(group, c.namespace, []string{plural}, "list", "watch")...)
+			}
+		}
+		if len(r.Rights) > 0 {
+			a.Roles = append(a.Roles, r)
+		}
+	}
+	return a
 }
 
 // collections are all that a source reads.

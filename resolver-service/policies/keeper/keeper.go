@@ -100,11 +100,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		holder, err := k.lease.take(ctx)
 		leads := err == nil && holder == k.cfg.Identity
-		err = advise(err, "isthmus-policies-lease")
+		err = advise(err, leaseRole)
 		k.update(func(s *Status) { s.Holder, s.Leads = holder, leads })
 		if leads {
 			began := time.Now()
-			err = advise(k.leading(ctx), "isthmus-policies")
+			err = advise(k.leading(ctx), policiesRole)
 			if time.Since(began) > longestPause {
 				failures = 0
 			}
@@ -124,6 +124,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// The roles that a Keeper needs.
+const (
+	policiesRole = "isthmus-policies"
+	leaseRole    = "isthmus-policies-lease"
+)
+
+// Account is what a Keeper needs in Kubernetes.
+func (k *Keeper) Account() apiserver.Account {
+	role := apiserver.Role{Name: policiesRole}
+	for _, kind := range k.cfg.Kinds {
+		for _, r := range resourcesOf(kind) {
+			group, _, _ := strings.Cut(r.version, "/")
+			role.Rights = append(role.Rights, apiserver.Rights(group, "", []string{r.plural}, "get", "list", "watch", "create", "patch", "delete")...)
+		}
+	}
+	lease := apiserver.Role{Name: leaseRole, Rights: apiserver.Rights("coordination.k8s.io", k.cfg.Namespace, []string{"leases"}, "get", "create", "update")}
+	return apiserver.Account{Server: k.api, Roles: []apiserver.Role{role, lease}}
 }
 
 // advise adds what to do about an error.

@@ -29,6 +29,7 @@ type Conditions struct {
 	Delay time.Duration // added to each packet
 	Loss  float64       // the share that is lost by chance, from 0 to 1
 	Drop  bool          // all vanish; the sender is told nothing
+	MTU   int           // longer ones vanish, and the sender is told nothing; 0: none are too long
 }
 
 // rule is the conditions from addresses to addresses.
@@ -137,7 +138,7 @@ func (n *Network) route(p []byte) {
 	}
 	c := n.conditions(source, target)
 	switch {
-	case c.Drop:
+	case c.Drop, c.MTU > 0 && len(p) > c.MTU:
 		n.counts.Dropped++
 	case c.Loss > 0 && n.random.Float64() < c.Loss:
 		n.counts.Lost++

@@ -19,13 +19,19 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // Options say which service to ask, and as whom.
 type Options struct {
-	Server   string // "host:port" or "unix:///path"
-	Socket   string // instead of Server: that of listen.operator, which needs no certificate
+	Server string // "host:port" or "unix:///path"
+	Socket string // instead of Server: that of listen.operator, which needs no certificate
+	// Kubeconfig and KubeContext are instead of Server for a service that is reached through a
+	// Kubernetes API server, as the user there. One of them is said. KubeNamespace has the
+	// service's pods; empty: isthmus-system.
+	Kubeconfig, KubeContext, KubeNamespace string
+
 	Identity string // directory with cert.pem, key.pem and ca.pem
 	Sentry   string // "host:port" of Dapr's Sentry, which is asked for a certificate
 	Anchors  string // file with Sentry's roots; empty: DAPR_TRUST_ANCHORS has them
@@ -46,6 +52,9 @@ type Options struct {
 // Service is the service's address and, where one says it, the context, for messages.
 func (o Options) Service() string {
 	at := cmp.Or(o.Socket, o.Server)
+	if o.OnKubernetes() {
+		at = o.Namespace() + " in Kubernetes, kubeconfig " + cmp.Or(o.KubeContext, o.Kubeconfig)
+	}
 	if o.Context == "" {
 		return at
 	}
@@ -57,7 +66,7 @@ func (o Options) Check() error {
 	if _, err := o.identity(); err != nil {
 		return err
 	}
-	if o.Server == "" && o.Socket == "" {
+	if o.Server == "" && o.Socket == "" && !o.OnKubernetes() {
 		return fmt.Errorf("%w: no service is named; name one by --server host:port", ErrUse)
 	}
 	_, err := o.expectation()
@@ -66,6 +75,9 @@ func (o Options) Check() error {
 
 // Plain tells whether the service is asked in plain text.
 func (o Options) Plain() bool { return o.Insecure || o.Socket != "" }
+
+// Unnamed tells whether no certificate says which cluster's the service is.
+func (o Options) Unnamed() bool { return o.Plain() || o.OnKubernetes() }
 
 // target is the service's address for gRPC.
 func (o Options) target() (string, error) {
@@ -87,7 +99,17 @@ var ErrUse = errors.New("wrong use")
 type Conn struct {
 	*grpc.ClientConn
 	options Options
-	cluster string // as the service says; empty: it was not asked
+	cluster string        // as the service says; empty: it was not asked
+	way     *kube.Cluster // that the connection goes through; nil: none
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	err := c.ClientConn.Close()
+	if c.way != nil {
+		c.way.Close()
+	}
+	return err
 }
 
 // Service is the service's address, for messages.
@@ -96,11 +118,19 @@ func (c *Conn) Service() string { return c.options.Service() }
 // maxMessage bounds an answer; a list of every object fits.
 const maxMessage = 256 << 20
 
+// answers lets an answer, or a request, be as large as it gets.
+func answers() grpc.DialOption {
+	return grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage))
+}
+
 // Dial prepares a connection. The first call makes it.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	source, err := o.source(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if o.OnKubernetes() {
+		return dialKubernetes(ctx, o)
 	}
 	expect, err := o.expectation()
 	if err != nil {
@@ -113,7 +143,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(source.ClientCredentials(expect)),
 		grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		answers(),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("%w: --server %q: %w; want host:port or unix:///path", ErrUse, o.Server, err)
@@ -132,7 +162,7 @@ func (o Options) source(ctx context.Context) (*identity.Source, error) {
 		as = identity.CLIApp("")
 	}
 	source, err := identity.New(cfg, as, slog.New(slog.DiscardHandler))
-	if err != nil || o.Plain() {
+	if err != nil || o.Unnamed() {
 		return source, err
 	}
 	if err = source.Load(ctx); err != nil && cfg.Sentry != nil {
@@ -172,10 +202,10 @@ func (o Options) inContext() string {
 	return "; the context is " + o.Context
 }
 
-// identity is where what proves who asks comes from: exactly one of four.
+// identity is where what proves who asks comes from: exactly one of five.
 func (o Options) identity() (identity.Config, error) {
 	var named []string
-	for flag, set := range map[string]bool{"--identity": o.Identity != "", "--sentry": o.Sentry != "", "--insecure": o.Insecure, "--socket": o.Socket != ""} {
+	for flag, set := range map[string]bool{"--identity": o.Identity != "", "--sentry": o.Sentry != "", "--insecure": o.Insecure, "--socket": o.Socket != "", "--kubeconfig": o.OnKubernetes()} {
 		if set {
 			named = append(named, flag)
 		}
@@ -183,6 +213,10 @@ func (o Options) identity() (identity.Config, error) {
 	switch {
 	case o.Server != "" && o.Socket != "":
 		return identity.Config{}, fmt.Errorf("%w: --server and --socket exclude each other; keep one", ErrUse)
+	case o.Server != "" && o.OnKubernetes():
+		return identity.Config{}, fmt.Errorf("%w: --server and --kubeconfig exclude each other; keep one", ErrUse)
+	case o.OnKubernetes() && o.Expect != "":
+		return identity.Config{}, fmt.Errorf("%w: --server-identity is for a service with a certificate; with --kubeconfig the API server leads to the service, and --cluster may name it", ErrUse)
 	case o.Anchors != "" && o.Sentry == "":
 		return identity.Config{}, fmt.Errorf("%w: --trust-anchors goes with --sentry, which is not there", ErrUse)
 	case o.Sentry != "" && o.Anchors == "" && os.Getenv("DAPR_TRUST_ANCHORS") == "":
@@ -191,14 +225,14 @@ func (o Options) identity() (identity.Config, error) {
 	case len(named) > 1:
 		slices.Sort(named)
 		return identity.Config{}, fmt.Errorf("%w: %s exclude each other; keep one", ErrUse, strings.Join(named, " and "))
-	case o.Plain():
+	case o.Unnamed():
 		return identity.Config{Insecure: true}, nil
 	case o.Sentry != "":
 		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, Namespace: o.SentryNamespace, TrustDomain: o.SentryTrustDomain, AppTrustDomain: o.AppTrustDomain}}, nil
 	case o.Identity == "":
 		return identity.Config{}, fmt.Errorf("%w: nothing says as whom to ask %s; name Dapr's Sentry, which gives you a certificate, by --sentry "+
 			"and its roots by --trust-anchors, or a directory with cert.pem, key.pem and ca.pem by --identity (or ISTHMUS_IDENTITY), "+
-			"or say --insecure for a service that speaks plain text; isthmus context keeps that under a name; %s", ErrUse, o.Service(), localAdvice)
+			"or say --insecure for a service that speaks plain text; isthmus context keeps that under a name; on Kubernetes, --context names one of your kubeconfig; %s", ErrUse, o.Service(), localAdvice)
 	}
 	if _, err := os.Stat(o.Identity); err != nil {
 		return identity.Config{}, fmt.Errorf("identity: %w; name a directory with cert.pem, key.pem and ca.pem by --identity", err)
@@ -267,6 +301,9 @@ func (c *Conn) Explain(err error) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
+		if strings.HasPrefix(s.Message(), "Kubernetes' API server") {
+			break // the service's own word, which does not know who asks
+		}
 		return fmt.Errorf("resolver service at %s not reached: %s; %s", c.options.Service(), connectionError(s.Message()), c.advice(s.Message()))
 	case codes.DeadlineExceeded:
 		if strings.HasPrefix(s.Message(), "store ") {
@@ -300,6 +337,10 @@ func (c conflict) Is(target error) bool { return target == ErrConflict }
 
 func (c *Conn) advice(message string) string {
 	switch {
+	case c.options.OnKubernetes() && strings.Contains(message, "orbidden"):
+		return "this takes rights of the kubeconfig's user: " + rightsToConnect
+	case c.options.OnKubernetes():
+		return "does the pod run, and does its isthmus.yaml have listen.kubernetes? See kubectl logs -n " + c.options.Namespace() + " -l " + PodSelector
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return "it speaks plain text: say --insecure if that is meant"
 	case strings.Contains(message, "looked like an HTTP/1.1 header"):

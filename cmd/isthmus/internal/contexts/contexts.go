@@ -25,6 +25,9 @@ type Context struct {
 	Name              string `yaml:"name" json:"name"`
 	Server            string `yaml:"server,omitempty" json:"server,omitempty"`
 	Socket            string `yaml:"socket,omitempty" json:"socket,omitempty" file:""`
+	Kubeconfig        string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty" file:""`
+	KubeContext       string `yaml:"kubeContext,omitempty" json:"kubeContext,omitempty"`
+	KubeNamespace     string `yaml:"kubeNamespace,omitempty" json:"kubeNamespace,omitempty"`
 	Cluster           string `yaml:"cluster,omitempty" json:"cluster,omitempty"`
 	ServerIdentity    string `yaml:"serverIdentity,omitempty" json:"serverIdentity,omitempty"`
 	Identity          string `yaml:"identity,omitempty" json:"identity,omitempty" file:""`
@@ -81,8 +84,11 @@ func Load(path string) (*File, error) {
 		if c.Name == "" {
 			doc.Refuse(at, "has no name", "write name: west")
 		}
-		if c.Server == "" && c.Socket == "" {
-			doc.Refuse(at, "has no server", `write server: "127.0.0.1:7400"`)
+		if c.Server == "" && c.Socket == "" && !c.OnKubernetes() {
+			doc.Refuse(at, "has no server", `write server: "127.0.0.1:7400", or kubeContext: west`)
+		}
+		if c.OnKubernetes() && (c.Server != "" || c.Socket != "") {
+			doc.Refuse(at, "has a server and a kubeconfig", "keep one of them")
 		}
 		if j, doubled := first[c.Name]; doubled {
 			doc.Refuse(at+".name", fmt.Sprintf("is that of contexts[%d], too", j), "give each context a name of its own")
@@ -93,21 +99,40 @@ func Load(path string) (*File, error) {
 	return f, doc.Err()
 }
 
+// OnKubernetes tells whether the service is reached through a Kubernetes API server.
+func (c Context) OnKubernetes() bool { return c.Kubeconfig != "" || c.KubeContext != "" }
+
+// ErrNoContext says that a file does not have the context that was named.
+var ErrNoContext = errors.New("no such context")
+
 // Find returns the context of a name, with paths that are relative to the file made so. It
 // refuses one that names keys in a file that others may read or write: they could have the
-// keys used for a service of their own.
+// keys used for a service of their own. A kubeconfig names keys, and programs that run.
 func (f *File) Find(name string) (Context, error) {
 	i := f.index(name)
 	if i < 0 {
-		return Context{}, fmt.Errorf("there is no context %q in %s; %s", name, f.path, f.others(name))
+		return Context{}, noContext(fmt.Sprintf("there is no context %q in %s; %s", name, f.path, f.others(name)))
 	}
 	c := f.Contexts[i]
-	if c.Identity != "" && f.mode&0o077 != 0 {
-		return Context{}, fmt.Errorf("context %s names keys (identity), and others may use %s (mode %04o): chmod 600 %[2]s", name, f.path, f.mode)
+	keys := "identity"
+	if c.Kubeconfig != "" {
+		keys = "kubeconfig"
+	}
+	if (c.Identity != "" || c.Kubeconfig != "") && f.mode&0o077 != 0 {
+		return Context{}, fmt.Errorf("context %s names keys (%s), and others may use %s (mode %04o): chmod 600 %[3]s", name, keys, f.path, f.mode)
 	}
 	strict.Place(&c, filepath.Dir(f.path))
 	return c, nil
 }
+
+// noContext is an error that is ErrNoContext, in words of its own.
+type noContext string
+
+// Error is that of error.
+func (n noContext) Error() string { return string(n) }
+
+// Is makes it ErrNoContext.
+func (noContext) Is(target error) bool { return target == ErrNoContext }
 
 func (f *File) index(name string) int {
 	return slices.IndexFunc(f.Contexts, func(c Context) bool { return c.Name == name })

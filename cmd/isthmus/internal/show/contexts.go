@@ -26,8 +26,10 @@ func ContextsOf(f *contexts.File) []Context {
 func Contexts(w io.Writer, all []Context) error {
 	var table [][]string
 	for _, c := range all {
-		current, as := "", c.Identity
+		current, as, at := "", c.Identity, cmp.Or(c.Server, c.Socket)
 		switch {
+		case c.OnKubernetes():
+			as, at = "kubernetes", cmp.Or(c.KubeContext, c.Kubeconfig)
 		case c.Socket != "":
 			as = "local"
 		case c.Sentry != "":
@@ -38,7 +40,7 @@ func Contexts(w io.Writer, all []Context) error {
 		if c.Current {
 			current = "*"
 		}
-		table = append(table, []string{current, c.Name, cmp.Or(c.Server, c.Socket), c.Cluster, as})
+		table = append(table, []string{current, c.Name, at, c.Cluster, as})
 	}
 	return rows(w, []string{"CURRENT", "NAME", "SERVER", "CLUSTER", "AS"}, table)
 }

@@ -30,7 +30,7 @@ type Diagnosed struct {
 
 // Subject is what a check is about.
 type Subject struct {
-	Kind string `json:"kind" yaml:"kind"`
+	Kind string `json:"kind" yaml:"kind"` // such as service, peer, gateway, sidecar, role, cluster or app
 	Name string `json:"name" yaml:"name"`
 }
 

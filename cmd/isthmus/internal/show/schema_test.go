@@ -45,6 +45,9 @@ var printedKinds = []struct {
 	{"Analysis", "isthmus analyze", Analysis{}},
 	{"VersionList", "isthmus history", List[Version]{}},
 	{"CertificateList", "isthmus trust", List[Certificate]{}},
+	{"Invitation", "isthmus link invite", Invitation{}},
+	{"Link", "isthmus link accept, isthmus link invite --wait", Link{}},
+	{"Links", "isthmus link list", Links{}},
 	{"ContextList", "isthmus context list", List[Context]{}},
 	{"StoreCheck", "isthmus store check", Checked{}},
 	{"StoreCopy", "isthmus store copy", Copied{}},
@@ -53,7 +56,7 @@ var printedKinds = []struct {
 }
 
 // moments are the fields of structs that are times.
-var moments = []string{"since", "first", "last", "notBefore", "notAfter", "time"}
+var moments = []string{"since", "first", "last", "notBefore", "notAfter", "time", "expires"}
 
 // schema collects the fields of what is printed.
 type schema struct {

@@ -49,6 +49,9 @@ listen:
   {{- end }}
   admin: 0.0.0.0:7480
   operator: unix:///var/lib/isthmus/operator.sock
+  {{- if .Values.operators.enabled }}
+  kubernetes: 127.0.0.1:7482
+  {{- end }}
 dns:
   kubernetes: {{ .Values.dns.clusterDomain }}
   {{- if .Values.dns.enabled }}
@@ -65,4 +68,5 @@ pods: {{ or (dig "declared" "annotations" false $c) (dig "serviceAccounts" false
 objects: {{ hasKey (dig "store" dict $c) "kubernetes" }}
 translate: {{ dig "store" "kubernetes" "translate" list $c | not | not }}
 policies: {{ dig "policies" "kubernetes" "kinds" list $c | not | not }}
+operators: {{ dig "listen" "kubernetes" "" $c | not | not }}
 {{- end }}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newLinkList(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List invitations, and the clusters that are linked",
+		Long: `List the invitations of the replica that answers, those that have ended for an hour, and every
+cluster with a Cluster object: the state of its link and the fingerprints of its roots.`,
+		Example: `  isthmus link list
+  isthmus link list -o json`,
+		Args: arguments(cobra.NoArgs),
+	}
+	c.flags(cmd, toRead)
+	output := outputFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var links show.Links
+		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			invitations, err := v1alpha1.NewLinkClient(conn).Invitations(ctx, &v1alpha1.InvitationsRequest{})
+			if err != nil {
+				return err
+			}
+			status, err := v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{})
+			if err != nil {
+				return err
+			}
+			links = show.LinksOf(invitations, status)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if output.Format == show.Table {
+			return show.LinkTables(show.ScreenOf(cmd.OutOrStdout()), links, time.Now())
+		}
+		return show.Print(cmd.OutOrStdout(), output.Format, "Links", links)
+	}
+	return cmd
+}
+
+func newLinkRevoke(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "revoke ID",
+		Short:   "End an invitation before it is used",
+		Long:    `End an open invitation, by its ID or the first digits of that. The replica that made it has to answer.`,
+		Example: `  isthmus link revoke 4f819a9f`,
+		Args:    arguments(cobra.ExactArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			state, err := v1alpha1.NewLinkClient(conn).Revoke(ctx, &v1alpha1.RevokeRequest{Id: args[0]})
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "invitation %s for cluster %s is revoked\n", state.GetId(), state.GetCluster())
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+func newLinkTrust(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trust CLUSTER",
+		Short: "Show which sidecars lack the roots of a linked cluster",
+		Long: `Show which sidecars trust none of the roots of a linked cluster, and what to do. Sidecars check each
+other, so calls to and from that cluster fail until both sides trust both roots. Nothing is changed.`,
+		Example: `  isthmus link trust east
+  isthmus link trust east --roots > ca.crt
+  isthmus link trust east --manifest | kubectl apply --server-side --force-conflicts -f -`,
+		Args: arguments(cobra.ExactArgs(1)),
+	}
+	c.flags(cmd, toRead)
+	roots := cmd.Flags().Bool("roots", false, "print the trust anchors with that cluster's roots among them, in PEM")
+	manifest := cmd.Flags().Bool("manifest", false, "print Dapr's Secret and ConfigMap dapr-trust-bundle with them")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *roots && *manifest {
+			return misused(errors.New("--roots and --manifest exclude each other; keep one"))
+		}
+		return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+			answer, err := v1alpha1.NewLinkClient(conn).Trust(ctx, &v1alpha1.LinkTrustRequest{Cluster: args[0]})
+			switch {
+			case err != nil:
+				return err
+			case *roots:
+				return show.TrustAnchors(cmd.OutOrStdout(), answer)
+			case *manifest:
+				return show.TrustManifest(cmd.OutOrStdout(), answer)
+			}
+			return show.LinkTrust(show.ScreenOf(cmd.OutOrStdout()), args[0], answer)
+		})
+	}
+	return cmd
+}
+
+func newLinkUnlink(c *connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unlink CLUSTER",
+		Short: "Delete the Cluster object of a linked cluster",
+		Long: `Show which lookups would end in another way without a cluster, and then delete its Cluster object
+here. It asks before that, unless --yes is given. The other cluster keeps its object: unlink there,
+too. Trust anchors of sidecars stay as they are.`,
+		Example: `  isthmus link unlink east
+  isthmus link unlink east --yes`,
+		Args: arguments(cobra.ExactArgs(1)),
+	}
+	c.flags(cmd, toWrite)
+	output := outputFlag(cmd)
+	yes := cmd.Flags().Bool("yes", false, "delete without asking")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		key, err := kinds.ParseKey(catalog.KindCluster, args[0])
+		if err != nil {
+			return misused(err)
+		}
+		erase := func(dryRun bool) error {
+			return c.change(cmd, output.Format, dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
+				return v1alpha1.NewObjectsClient(conn).Delete(ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, DryRun: dryRun})
+			})
+		}
+		if !*yes {
+			if err := erase(true); err != nil {
+				return err
+			}
+			if f, ok := cmd.InOrStdin().(*os.File); ok && !show.ScreenOf(f).Terminal {
+				return misused(errors.New("nobody can be asked here: repeat with --yes to delete it"))
+			}
+			if !askPerson(cmd, "delete Cluster "+args[0]+"?") {
+				return errors.New("nothing was deleted")
+			}
+		}
+		return erase(false)
+	}
+	return cmd
+}

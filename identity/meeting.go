@@ -1,0 +1,138 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Meeting is a connection of two services that can't verify each other's roots yet. Both ends
+// have proved that they have the keys of their certificates, and nothing else.
+type Meeting struct {
+	// Binding is different for each connection, and the same at both ends of one: the TLS
+	// exporter of RFC 9266.
+	Binding []byte
+	Own     [][]byte            // the chain that this end has presented, in DER
+	Peer    []*x509.Certificate // that of the other end
+	ID      ID                  // in the other end's certificate, unverified
+}
+
+// bindingLabel and bindingLength are those of RFC 9266, 2.
+const (
+	bindingLabel  = "EXPORTER-Channel-Binding"
+	bindingLength = 32
+)
+
+// errMeetingTLS refuses versions of TLS whose exporter does not stand for the whole handshake.
+var errMeetingTLS = errors.New("identity: a meeting takes TLS 1.3")
+
+// MeetingCredentials are for both ends of a meeting, which accept any certificate of a Dapr app.
+// What is said on the connection has to prove the rest: see [MeetingOf] and [VerifyMeeting]. A
+// meeting needs an identity, so insecure sources have none: the result is nil.
+func (s *Source) MeetingCredentials() credentials.TransportCredentials {
+	if s.Insecure() {
+		return nil
+	}
+	version := func(cs tls.ConnectionState) error {
+		if cs.Version != tls.VersionTLS13 {
+			return errMeetingTLS
+		}
+		return nil
+	}
+	c := &meetingCredentials{
+		server: s.server(false, func(cs tls.ConnectionState, _ time.Time) (principal, error) { return principal{}, version(cs) }),
+		client: s.client(false, func([]*x509.Certificate, time.Time) error { return nil }),
+	}
+	c.TransportCredentials = c.client
+	return c
+}
+
+// meetingCredentials are both sides in one.
+type meetingCredentials struct {
+	credentials.TransportCredentials
+	client *client
+	server *server
+}
+
+// ServerHandshake is the handshake of the side that is dialled.
+func (c *meetingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return c.server.ServerHandshake(raw)
+}
+
+// Clone makes a copy.
+func (c *meetingCredentials) Clone() credentials.TransportCredentials {
+	copied := *c
+	copied.TransportCredentials = c.TransportCredentials.Clone()
+	return &copied
+}
+
+// MeetingOf returns the meeting that a gRPC call belongs to.
+func MeetingOf(ctx context.Context) (*Meeting, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil, errors.New("identity: no connection")
+	}
+	info, ok := p.AuthInfo.(authInfo)
+	if !ok || info.own == nil {
+		return nil, errors.New("identity: a meeting needs certificates of both ends")
+	}
+	if info.State.Version != tls.VersionTLS13 {
+		return nil, errMeetingTLS
+	}
+	binding, err := info.State.ExportKeyingMaterial(bindingLabel, nil, bindingLength)
+	if err != nil {
+		return nil, fmt.Errorf("identity: export keying material: %w", err)
+	}
+	return &Meeting{Binding: binding, Own: info.own.Certificate, Peer: info.State.PeerCertificates, ID: info.id}, nil
+}
+
+// VerifyMeeting checks that the other end of a meeting is the resolver service of a cluster, by
+// the roots and the trust domain that it is to be believed with. Server tells which end it is.
+func VerifyMeeting(m *Meeting, namespace, cluster string, by catalog.Trust, server bool) error {
+	use := ofClient
+	if server {
+		use = ofServer
+	}
+	_, err := newTrust(namespace, cluster, by).verify(m.Peer, time.Now(), nil, use)
+	return err
+}
+
+// Authority returns the roots, in PEM, that the own certificate chains to, and its trust domain:
+// what another cluster needs to verify it. Other roots of this process are not among them, since
+// they may be another cluster's.
+func (s *Source) Authority() (roots []byte, domain string, err error) {
+	m, err := s.usable()
+	if err != nil {
+		return nil, "", err
+	}
+	if len(m.vouching) == 0 {
+		return nil, "", errors.New("identity: the own certificate chains to none of the own roots")
+	}
+	return m.vouching.pem(), m.id.TrustDomain, nil
+}
+
+// Anchors returns all roots of this process in PEM, also those that came from other clusters.
+func (s *Source) Anchors() ([]byte, error) {
+	m, err := s.usable()
+	if err != nil {
+		return nil, err
+	}
+	return m.roots.pem(), nil
+}
+
+func (r roots) pem() (text []byte) {
+	for _, root := range r {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
+	}
+	return text
+}
