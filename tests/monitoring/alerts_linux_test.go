@@ -209,6 +209,7 @@ func (st *stage) faults() []fault {
 	}
 	bad := filepath.Join(st.files, "bad.yaml")
 	var held []net.Conn
+	var late sync.WaitGroup
 	var lacking *sandbox.Sidecar
 	var plain *sandbox.Daprd
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -295,7 +296,7 @@ func (st *stage) faults() []fault {
 				st.remove(st.east, "AppExport", "shop/silent")
 				st.remove(st.east, "AppInstance", "shop/silent-1")
 			}},
-		{"sidecars that read late", []string{"IsthmusDeliverySlow"}, st.readLate, func() { must(st.t, st.checkout.Signal(syscall.SIGCONT)) }},
+		{"sidecars that read late", []string{"IsthmusDeliverySlow"}, func(ctx context.Context) { late.Go(func() { st.readLate(ctx) }) }, late.Wait},
 		{"a peer that comes and goes", []string{"IsthmusPeerFlaps"},
 			func(ctx context.Context) {
 				go func() {
@@ -328,14 +329,21 @@ func (st *stage) faults() []fault {
 	}
 }
 
-// readLate stops a sidecar, and changes more of its view than fits into buffers on the way.
-func (st *stage) readLate(context.Context) {
-	must(st.t, st.checkout.Signal(syscall.SIGSTOP))
-	many := make([]string, 15_000)
-	for i := range many {
-		many[i] = fmt.Sprintf("app: an-app-with-a-long-name-that-nobody-runs-%d", i)
+// readLate stops a sidecar, again and again, and changes more of its view meanwhile than fits into
+// buffers on the way. After 4 s the service would end the stream, and a busy machine may need those.
+func (st *stage) readLate(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		many := make([]string, 15_000)
+		for i := range many {
+			many[i] = fmt.Sprintf("app: an-app-with-a-long-name-that-nobody-runs-%d-%d", n, i)
+		}
+		_ = st.checkout.Signal(syscall.SIGSTOP)
+		err := st.isthmus(st.west, meshtest.Selection("shop", "checkout", append(many, "app: orders")...), "apply", "-f", "-")
+		time.Sleep(2 * time.Second)
+		_ = st.checkout.Signal(syscall.SIGCONT)
+		if err != nil && ctx.Err() == nil {
+			st.t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
 	}
-	st.apply(st.west, meshtest.Selection("shop", "checkout", append(many, "app: orders")...))
-	time.Sleep(3 * time.Second) // after 4 s the service would end the stream
-	must(st.t, st.checkout.Signal(syscall.SIGCONT))
 }
