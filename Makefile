@@ -178,8 +178,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
-.PHONY: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
+.PHONY: bench-go bench-guard bench-resolve bench-call bench-actors bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
+bench: bench-go bench-guard bench-resolve bench-call bench-actors bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -194,6 +194,9 @@ bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
 
 bench-call: build ## what a call costs the caller's daprd, beside stock daprd; PROFILE=directory keeps profiles
 	@go run ./tests/bench/call $(BENCH) $(if $(PROFILE),-profile $(abspath $(PROFILE)))
+
+bench-actors: build placement ## a call of an actor in another cluster, beside service invocation
+	@go run ./tests/bench/actors $(BENCH)
 
 bench-scale: ## what a change costs, by the size of the cluster
 	@go run ./tests/bench/scale $(BENCH)
