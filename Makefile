@@ -23,8 +23,8 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo deps-install
-deps: deps-demo daprd-stock placement operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
-deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
+deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
+deps-demo: first-build sentry daprd placement ## what the demo runs besides isthmus
 deps-install: deps-demo operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
 	@.ci/servers install
 

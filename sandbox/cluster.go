@@ -100,6 +100,7 @@ type SidecarOptions struct {
 	App        catalog.App
 	Instance   string         // tells two instances of an app apart; empty for the first
 	GRPC       bool           // the app speaks gRPC, not HTTP
+	Actors     string         // a type of actors that the app hosts
 	AppAddress string         // where the app is, if it is not to be started: Behind stays nil
 	Component  map[string]any // more keys of the component's configuration
 	Env        map[string]string
@@ -118,7 +119,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	var app *App
 	if o.AppAddress == "" {
 		var err error
-		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC}); err != nil {
+		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC, Actors: o.Actors}); err != nil {
 			return nil, err
 		}
 		o.AppAddress = app.Address
