@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,7 +68,7 @@ func (b *Bridge) passOn(w http.ResponseWriter, r *http.Request) {
 	header.Set(methodHeader, url.PathEscape(c.method))
 	header.Set(callerHeader, caller.App.String())
 	to := "/v1.0/invoke/" + catalog.BridgeApp("", owner).ID + "/method" + bridgePath
-	res, err := b.ask(r.Context(), http.MethodPost, to, r, header)
+	res, err := b.ask(w, http.MethodPost, to, r, header)
 	if err != nil {
 		b.fail(w, r, c, owner, err)
 		return
@@ -104,7 +103,7 @@ func (b *Bridge) takeIn(w http.ResponseWriter, r *http.Request) {
 	header := forwarded(r.Header)
 	header.Set(bridgedHeader, from)
 	header.Set(callerHeader, caller.String())
-	res, err := b.ask(r.Context(), http.MethodPut, c.path(), r, header)
+	res, err := b.ask(w, http.MethodPut, c.path(), r, header)
 	if err != nil {
 		b.fail(w, r, c, view.Cluster, err)
 		return
@@ -141,16 +140,19 @@ func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, `#?/\`) && !strings.ContainsFunc(s, control)
 }
 
-// ask makes a request of the sidecar with the body of another.
-func (b *Bridge) ask(ctx context.Context, verb, path string, r *http.Request, header http.Header) (*http.Response, error) {
+// ask makes a request of the sidecar with the body of another, whose answer is w.
+func (b *Bridge) ask(w http.ResponseWriter, verb, path string, r *http.Request, header http.Header) (*http.Response, error) {
 	target := "http://" + b.cfg.Daprd + path
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
-	req, err := http.NewRequestWithContext(ctx, verb, target, r.Body)
+	req, err := http.NewRequestWithContext(r.Context(), verb, target, r.Body)
 	if err != nil {
 		return nil, err
 	}
+	// Otherwise the server reads the rest of the body when the answer begins. The client, which looks for
+	// the body's end, then meets an error, and cuts the answer off.
+	_ = http.NewResponseController(w).EnableFullDuplex() // with HTTP/2 it is so anyway
 	req.Header, req.ContentLength = header, r.ContentLength
 	return b.client.Do(req)
 }
@@ -183,8 +185,13 @@ func (b *Bridge) answer(w http.ResponseWriter, res *http.Response) {
 		answered = "actor"
 	}
 	w.Header().Set(answerHeader, answered)
+	if res.ContentLength > 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
+	}
 	w.WriteHeader(res.StatusCode)
-	_, _ = io.Copy(w, res.Body) // the caller may have gone
+	if _, err := io.Copy(w, res.Body); err != nil {
+		panic(http.ErrAbortHandler) // so that nobody takes a part for all of it
+	}
 }
 
 // appError is how Dapr's API tells of an answer of an actor's app that is not 200.

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -178,4 +180,46 @@ func FuzzCall(f *testing.F) {
 			t.Errorf("the sidecar is asked for %s", asked)
 		}
 	})
+}
+
+// TestABodyPassesWhole has bodies pass in both directions at once, over real connections.
+func TestABodyPassesWhole(t *testing.T) {
+	b := behind(t, westView, func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set(answerHeader, "actor")
+		_, _ = w.Write(text) // the bridge sees what is missing
+	})
+	bridge := httptest.NewServer(b.Handler())
+	defer bridge.Close()
+	client := bridge.Client()
+	defer client.CloseIdleConnections()
+	body := bytes.Repeat([]byte{'x'}, 4096)
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			for range 1000 {
+				req, err := http.NewRequest(http.MethodPut, bridge.URL+"/actors/Cart/42/method/echo", bytes.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set(identity.CallerHeader, spiffe+"checkout")
+				res, err := client.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if err != nil || len(text) != len(body) {
+					t.Errorf("%s with %d bytes of %d: %v", res.Status, len(text), len(body), err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
 }

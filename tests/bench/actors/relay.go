@@ -31,6 +31,7 @@ func relay(context.Context, []byte) error {
 			return
 		}
 		req.ContentLength = r.ContentLength
+		_ = http.NewResponseController(w).EnableFullDuplex() // as in the bridge
 		if len(all) > 1 {
 			req.Header.Set(nextHeader, strings.Join(all[1:], ","))
 		}
