@@ -23,7 +23,7 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo deps-install
-deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js sdks ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd placement ## what the demo runs besides isthmus
 deps-install: deps-demo operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
 	@.ci/servers install
@@ -51,7 +51,7 @@ injector: ## bin/injector: what gives pods in Kubernetes their sidecar, for make
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes node helm coredns servers grpc-js
+.PHONY: consul etcd kubernetes node helm coredns servers grpc-js sdks
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
@@ -61,7 +61,10 @@ coredns: $(BIN)/coredns ## bin/coredns, from source
 servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
-	@.ci/grpc-js
+	@.ci/npm $@
+sdks: ## bin/sdk-go and bin/dapr-js: Dapr's SDKs for Go and JavaScript, for the tests of actors
+	@.ci/build sdk-go tests/sdks/go $(BIN)/sdk-go . github.com/dapr/go-sdk
+	@.ci/npm dapr-js
 
 CONSUL := deps/consul/go.mod deps/consul/go.sum
 $(BIN)/consul: $(CONSUL)
@@ -93,7 +96,7 @@ generate: $(BIN)/helm
 
 # Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-MODULES := . $(DAPRD_MODULE) tools
+MODULES := . $(DAPRD_MODULE) tools tests/sdks/go
 
 # What links more packages than that has the clients of clouds in it, which take minutes to
 # compile for another system or for fuzzing.

@@ -102,6 +102,8 @@ type SidecarOptions struct {
 	GRPC       bool           // the app speaks gRPC, not HTTP
 	Actors     string         // a type of actors that the app hosts
 	AppAddress string         // where the app is, if it is not to be started: Behind stays nil
+	HTTPPort   int            // see DaprdOptions
+	GRPCPort   int            // see DaprdOptions
 	Component  map[string]any // more keys of the component's configuration
 	Env        map[string]string
 	Args       []string // more arguments of daprd
@@ -141,7 +143,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
 		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
-		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args,
+		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args, HTTPPort: o.HTTPPort, GRPCPort: o.GRPCPort,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,6 +34,8 @@ type DaprdOptions struct {
 	Name          string // in messages and of the log; "daprd-<cluster>-<app-id>" by default
 	Stock         bool   // without Isthmus in it
 	Internal      string // where other sidecars reach it, ip:port; a free port of loopback by default
+	HTTPPort      int    // of its HTTP API; a free one by default
+	GRPCPort      int    // of its gRPC API; a free one by default
 	ResolvConf    string // content of the /etc/resolv.conf that it has for itself; see [Command]
 	Secrets       string // see [Command]
 	Cluster       string
@@ -72,7 +75,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 			return nil, err
 		}
 	}
-	args, err := d.listen(o.Internal)
+	args, err := d.listen(o.Internal, o.HTTPPort, o.GRPCPort)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Name, err)
 	}
@@ -103,11 +106,12 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 }
 
 // listen chooses ports and returns the arguments that say so.
-func (d *Daprd) listen(at string) ([]string, error) {
-	var api, grpc, internal, metrics int
-	if err := freePorts(&api, &grpc, &internal, &metrics); err != nil {
+func (d *Daprd) listen(at string, api, grpc int) ([]string, error) {
+	var internal, metrics, freeAPI, freeGRPC int
+	if err := freePorts(&freeAPI, &freeGRPC, &internal, &metrics); err != nil {
 		return nil, err
 	}
+	api, grpc = cmp.Or(api, freeAPI), cmp.Or(grpc, freeGRPC)
 	d.HTTP, d.GRPC, d.Internal, d.Metrics = loopback(api), loopback(grpc), loopback(internal), loopback(metrics)
 	if at != "" {
 		d.Internal = at
