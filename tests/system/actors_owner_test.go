@@ -112,6 +112,47 @@ func TestATypeHasOneOwner(t *testing.T) {
 	}
 }
 
+// TestATypeMovesToAnotherCluster, in the steps of docs/how-to/actors.md, while both clusters call.
+func TestATypeMovesToAnotherCluster(t *testing.T) {
+	m := startActorMesh(t, false)
+	m.apply(t, m.east, strings.Replace(callsCarts, "checkout", "neighbour", 1))
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer stop()
+	for _, by := range []*sandbox.Sidecar{m.checkout, m.neighbour} {
+		callers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				within, cancel := context.WithTimeout(ctx, meshtest.Attempt)
+				_, _ = callActor(within, by.Daprd, fmt.Sprintf("Cart/moving-%d", i%50), "slow", nil, nil) // some are refused
+				cancel()
+			}
+		})
+	}
+	m.apply(t, m.east, cartsOfEast+"  draining: true\n")
+	m.refused(t, m.checkout, "Cart/1", "takes no new calls")
+	if err := m.host.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, err := m.isthmus(t, m.east, "", "delete", "actortype", "shop/cart"); err != nil {
+		t.Fatal(err, errs)
+	}
+	m.refused(t, m.checkout, "Cart/1", "no cluster that this one hears exports the actor type Cart")
+	moved := startActors(t, "Cart", false)
+	m.sidecar(t, m.west, sandbox.SidecarOptions{App: m.app("carts"), AppAddress: moved.address})
+	m.apply(t, m.west, strings.NewReplacer("owner: east", "owner: west", "cluster: west, app: checkout", "cluster: east, app: neighbour").Replace(cartsOfEast))
+	m.reach(t, m.checkout.Daprd, "Cart/1")
+	m.reach(t, m.neighbour.Daprd, "Cart/1")
+	stop()
+	callers.Wait()
+	if first, last := moved.first.Load(), m.carts.last.Load(); last == 0 || first <= last {
+		t.Errorf("the new owner ran an actor %s before the old one's last was done", time.Duration(last-first))
+	}
+	if n := moved.overlaps.Load(); n > 0 {
+		t.Errorf("%d calls ran beside another of their actor", n)
+	}
+}
+
 // TestAReentrantCallPassesBothWays has an actor of one cluster call one of the other, which calls back.
 func TestAReentrantCallPassesBothWays(t *testing.T) {
 	m := startActorMesh(t, true)

@@ -30,6 +30,7 @@ type actorHost struct {
 	calls       atomic.Int32
 	deactivated atomic.Int32
 	timers      atomic.Int32
+	first, last atomic.Int64                                             // when it was called, in nanoseconds
 	back        atomic.Pointer[func(context.Context, http.Header) error] // the method "callback" calls it
 }
 
@@ -71,6 +72,8 @@ func (h *actorHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // the other.
 func (h *actorHost) method(w http.ResponseWriter, r *http.Request, id, method string) {
 	h.calls.Add(1)
+	h.first.CompareAndSwap(0, time.Now().UnixNano())
+	defer func() { h.last.Store(time.Now().UnixNano()) }()
 	now, _ := h.running.LoadOrStore(id, new(atomic.Int32))
 	if n := now.(*atomic.Int32); n.Add(1) > 1 && !h.reentrant {
 		h.overlaps.Add(1)
@@ -247,14 +250,31 @@ func TestAnActorIsCalledAcrossClusters(t *testing.T) {
 			}
 		}
 	})
-	t.Run("headers go along, and nobody forges who calls", func(t *testing.T) {
-		got := call(m.checkout, "Cart/1", "headers", nil, http.Header{"X-Mine": {"7"}, "Isthmus-Actor-Caller": {"shop/forged"}, "Isthmus-Caller": {"spiffe://public/ns/shop/forged"}})
-		var header http.Header
+	headers := func(t *testing.T, by *sandbox.Sidecar, sent http.Header) (header http.Header) {
+		t.Helper()
+		got := call(by, "Cart/1", "headers", nil, sent)
 		if err := json.Unmarshal([]byte(got.body), &header); err != nil {
 			t.Fatalf("%v: %s", err, got.body)
 		}
+		return header
+	}
+	t.Run("headers go along, and nobody forges who calls", func(t *testing.T) {
+		header := headers(t, m.checkout, http.Header{"X-Mine": {"7"}, "Isthmus-Actor-Caller": {"shop/forged"}, "Isthmus-Caller": {"spiffe://public/ns/shop/forged"}})
 		if header.Get("X-Mine") != "7" || header.Get("Isthmus-Actor-Caller") != "shop/checkout" || header.Get("Isthmus-Actor-Bridged") != "west" {
 			t.Errorf("the actor got %v", header)
+		}
+	})
+	t.Run("a trace goes on", func(t *testing.T) {
+		const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+		if header := headers(t, m.checkout, http.Header{"Traceparent": {"00-" + id + "-00f067aa0ba902b7-01"}}); !strings.Contains(header.Get("Traceparent"), id) {
+			t.Errorf("the actor got the trace %q, want %s", header.Get("Traceparent"), id)
+		}
+	})
+	t.Run("a caller in the owner cluster meets no bridge", func(t *testing.T) {
+		for name := range headers(t, m.neighbour, nil) {
+			if strings.HasPrefix(name, "Isthmus-") {
+				t.Errorf("the actor got %s", name)
+			}
 		}
 	})
 	t.Run("one call of an actor at a time, from wherever", func(t *testing.T) {
