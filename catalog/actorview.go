@@ -28,10 +28,6 @@ type ActorImport struct {
 	Allow    []Allow  // whom of this cluster the owner allows
 }
 
-// Hosted tells whether a bridge hosts the type. While the owner is stale or drains it does, so that
-// callers get a refusal with its reason.
-func (i *ActorImport) Hosted() bool { return i.Problem == "" && i.Owner != "" }
-
 // OwnedActors is an actor type that this cluster owns.
 type OwnedActors struct {
 	Type     string
@@ -70,7 +66,7 @@ func (v *ActorView) Lead(caller App, typ string) (owner string, refusal *Refusal
 		return "", &Refusal{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
 	}
 	i := v.Import(typ)
-	_, selected := 0, false
+	selected := false
 	if i != nil {
 		_, selected = slices.BinarySearch(i.Callers, caller.ID)
 	}

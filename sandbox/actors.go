@@ -33,9 +33,9 @@ func (c *Cluster) Bridge(ctx context.Context, namespace, instance string) (*Dapr
 	return c.s.Daprd(ctx, DaprdOptions{
 		Name: name, Cluster: c.Name, App: o.App, AppAddress: loopback(port), Configuration: configuration, Sentry: c.Sentry, Args: o.Args,
 		Before: func(d *Daprd) ([]string, error) {
-			text, err := yaml.Marshal(c.bridge(d, namespace, loopback(port)))
+			text, err := c.BridgeConfiguration(namespace, loopback(port), d.HTTP)
 			if err != nil {
-				return nil, fmt.Errorf("configure %s: %w", name, err)
+				return nil, err
 			}
 			file, err := c.s.file(name+"-bridge.yaml", text)
 			return []string{binary, "actors", "-c", file, "--"}, err
@@ -43,10 +43,10 @@ func (c *Cluster) Bridge(ctx context.Context, namespace, instance string) (*Dapr
 	})
 }
 
-// bridge is the configuration of a bridge.
-func (c *Cluster) bridge(d *Daprd, namespace, listen string) map[string]any {
+// BridgeConfiguration is the file of a bridge that listens for the sidecar with that HTTP API.
+func (c *Cluster) BridgeConfiguration(namespace, listen, daprd string) ([]byte, error) {
 	cfg := map[string]any{
-		"cluster": c.Name, "namespace": namespace, "resolver": c.Resolver, "listen": listen, "daprd": d.HTTP, "placement": c.placement.State,
+		"cluster": c.Name, "namespace": namespace, "resolver": c.Resolver, "listen": listen, "daprd": daprd, "placement": c.placement.State,
 		"identity": map[string]any{"insecure": true},
 	}
 	if c.Sentry != nil {
@@ -55,5 +55,9 @@ func (c *Cluster) bridge(d *Daprd, namespace, listen string) map[string]any {
 			"appTrustDomain": c.Sentry.appTrustDomain(),
 		}}
 	}
-	return cfg
+	text, err := yaml.Marshal(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("configure the bridge of cluster %s for namespace %s: %w", c.Name, namespace, err)
+	}
+	return text, nil
 }
