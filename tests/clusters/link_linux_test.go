@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/page"
@@ -74,16 +75,29 @@ func (m *mesh) links(t *testing.T, r *reader, commands []page.Command) {
 	m.keepToThemselves(t, w, passed)
 }
 
-// refuses checks that an invitation is for one use, and that nothing is written for another.
-func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, invitation string) {
+// refuses checks that an invitation is refused by its reason once it is used, late, for another or
+// altered, and that nothing is written then.
+func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, used string) {
 	t.Helper()
-	objects := func() string {
-		return m.east.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*].metadata.generation}") + m.west.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*].metadata.generation}")
+	objects := func() (all string) {
+		for _, c := range m.all() {
+			all += c.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*]['metadata.name','metadata.generation']}") + ";"
+		}
+		return all
 	}
-	before, again := objects(), r.ground(m.west)
-	again.In = strings.NewReader(invitation + "\n")
-	if _, _, err := again.Type(meshtest.Within(t, patience), accept); err == nil || !strings.Contains(err.Error(), "(used)") {
-		t.Errorf("the invitation once more: %v; want (used)", err)
+	invites := func(args string) string {
+		return lineWith(r.types(t, m.east, page.Command{Text: "isthmus link invite --context kind-east " + args}), "isthmus-link-1.")
+	}
+	before, late := objects(), invites("west --expires 1s")
+	time.Sleep(2 * time.Second)
+	for reason, invitation := range map[string]string{
+		"used": used, "expired": late, "wrong-name": invites("north"), "malformed": strings.Replace(invites("west"), "Cg", "Ch", 1),
+	} {
+		again := r.ground(m.west)
+		again.In = strings.NewReader(invitation + "\n")
+		if _, _, err := again.Type(meshtest.Within(t, patience), accept); err == nil || !strings.Contains(err.Error(), "("+reason+")") {
+			t.Errorf("an invitation that is %s: %v", reason, err)
+		}
 	}
 	if after := objects(); after != before {
 		t.Errorf("the objects were %s and are %s", before, after)
