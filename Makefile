@@ -6,8 +6,8 @@ DAPRD_TAGS ?= stablecomponents
 
 # What is built runs on any Linux, and is the same from the same commit wherever it is built, and
 # whatever tags that has. What vets and checks shares the packages that this compiles.
-build build-full daprd daprd-stock sentry operator injector lint: export CGO_ENABLED = 0
-build build-full daprd daprd-stock sentry operator injector lint: export GOFLAGS = -trimpath -buildvcs=false
+build build-full daprd daprd-stock sentry placement operator injector lint: export CGO_ENABLED = 0
+build build-full daprd daprd-stock sentry placement operator injector lint: export GOFLAGS = -trimpath -buildvcs=false
 
 .PHONY: help build build-full
 help: ## this list
@@ -23,8 +23,8 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo deps-install
-deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js ## everything that tests run besides isthmus; some 20 minutes the first time
-deps-demo: first-build sentry daprd ## what the demo runs besides isthmus
+deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js sdks ## everything that tests run besides isthmus; some 20 minutes the first time
+deps-demo: first-build sentry daprd placement ## what the demo runs besides isthmus
 deps-install: deps-demo daprd-stock operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
 	@.ci/servers install
 
@@ -35,13 +35,15 @@ example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sid
 	go build -o $(BIN)/example-app ./examples/two-clusters/app
 
 # Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
-.PHONY: daprd daprd-stock sentry operator injector
+.PHONY: daprd daprd-stock sentry placement operator injector
 daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
 	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
 daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build daprd-stock $(DAPRD_MODULE) $(BIN)/daprd-stock ./stock github.com/dapr/dapr -tags $(DAPRD_TAGS)
 sentry: ## bin/sentry: Dapr's certificate authority
 	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
+placement: ## bin/placement: Dapr's placement service, which tells sidecars who hosts which actor
+	@.ci/build placement $(DAPRD_MODULE) $(BIN)/placement ./placement github.com/dapr/dapr
 operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/how-to/stock-daprd.md
 	@.ci/build operator $(DAPRD_MODULE) $(BIN)/operator ./operator github.com/dapr/dapr
 injector: ## bin/injector: what gives pods in Kubernetes their sidecar, for make test-install
@@ -49,7 +51,7 @@ injector: ## bin/injector: what gives pods in Kubernetes their sidecar, for make
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes node helm coredns servers grpc-js
+.PHONY: consul etcd kubernetes node helm coredns servers grpc-js sdks
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
@@ -59,7 +61,10 @@ coredns: $(BIN)/coredns ## bin/coredns, from source
 servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
-	@.ci/grpc-js
+	@.ci/npm $@
+sdks: ## bin/sdk-go and bin/dapr-js: Dapr's SDKs for Go and JavaScript, for the tests of actors
+	@.ci/build sdk-go tests/sdks/go $(BIN)/sdk-go . github.com/dapr/go-sdk
+	@.ci/npm dapr-js
 
 CONSUL := deps/consul/go.mod deps/consul/go.sum
 $(BIN)/consul: $(CONSUL)
@@ -91,7 +96,7 @@ generate: $(BIN)/helm
 
 # Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-MODULES := . $(DAPRD_MODULE) tools
+MODULES := . $(DAPRD_MODULE) tools tests/sdks/go
 
 # What links more packages than that has the clients of clouds in it, which take minutes to
 # compile for another system or for fuzzing.
@@ -176,8 +181,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
-.PHONY: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-guard bench-resolve bench-call bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
+.PHONY: bench-go bench-guard bench-resolve bench-call bench-actors bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
+bench: bench-go bench-guard bench-resolve bench-call bench-actors bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -192,6 +197,9 @@ bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
 
 bench-call: build ## what a call costs the caller's daprd, beside stock daprd; PROFILE=directory keeps profiles
 	@go run ./tests/bench/call $(BENCH) $(if $(PROFILE),-profile $(abspath $(PROFILE)))
+
+bench-actors: build placement ## a call of an actor in another cluster, beside service invocation
+	@go run ./tests/bench/actors $(BENCH)
 
 bench-scale: ## what a change costs, by the size of the cluster
 	@go run ./tests/bench/scale $(BENCH)

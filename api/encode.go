@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
@@ -20,13 +21,12 @@ import (
 // ToProto is the message of an object, with defaults left out.
 func ToProto(obj catalog.Object) proto.Message {
 	switch o := obj.(type) {
+	case *catalog.ActorType:
+		return actorTypeToProto(o)
 	case *catalog.AppEndpoints:
 		return endpointsToProto(o)
 	case *catalog.AppExport:
-		spec := &v1alpha1.AppExportSpec{}
-		for _, a := range o.Allow {
-			spec.Allow = append(spec.Allow, &v1alpha1.Allow{Cluster: a.Cluster, Namespace: a.Namespace, App: a.App})
-		}
+		spec := &v1alpha1.AppExportSpec{Allow: wire.Allow(o.Allow)}
 		return &v1alpha1.AppExport{ApiVersion: catalog.Version, Kind: string(catalog.KindAppExport), Metadata: appMetadata(o.App), Spec: spec}
 	case *catalog.AppInstance:
 		return instanceToProto(o)
@@ -85,7 +85,7 @@ func appMetadata(a catalog.App) *v1alpha1.Metadata {
 }
 
 func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
-	spec := &v1alpha1.AppEndpointsSpec{}
+	spec := &v1alpha1.AppEndpointsSpec{Actors: actorsToProto(s.Actors)}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		m := &v1alpha1.Endpoint{App: e.App.ID}

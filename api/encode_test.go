@@ -263,7 +263,7 @@ func TestMessagesThatAreNoObjects(t *testing.T) {
 		m    proto.Message
 		want string
 	}{
-		{"another message", &v1alpha1.Metadata{}, "message isthmus.v1alpha1.Metadata is not an object; want one of AppEndpoints, AppExport, AppInstance, Cluster"},
+		{"another message", &v1alpha1.Metadata{}, "message isthmus.v1alpha1.Metadata is not an object; want one of ActorType, AppEndpoints, AppExport, AppInstance, Cluster"},
 		{"an empty one", &v1alpha1.Cluster{}, "metadata: is missing"},
 		{"another kind", &v1alpha1.Cluster{ApiVersion: catalog.Version, Kind: "AppExport", Metadata: &v1alpha1.Metadata{Name: "east"}, Spec: &v1alpha1.ClusterSpec{Network: "a"}}, `kind: is "AppExport" in a message of kind Cluster; write Cluster`},
 		{"a nil list item", &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: "AppEndpoints", Metadata: &v1alpha1.Metadata{Namespace: "a", Name: "b"}, Spec: &v1alpha1.AppEndpointsSpec{Endpoints: []*v1alpha1.Endpoint{{}}}}, "spec.endpoints[0].app: is missing"},

@@ -12,6 +12,7 @@ import (
 func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {
 	s := &catalog.AppEndpoints{App: v.caller(m.Metadata), Source: v.source()}
 	v.spec(m.Spec != nil, "write what the app may call: \"spec: {endpoints: []}\" for nothing")
+	s.Actors = v.actors(m.GetSpec().GetActors())
 	endpoints := m.GetSpec().GetEndpoints()
 	if !v.atMost("spec.endpoints", len(endpoints), catalog.MaxEndpoints, "select fewer apps") || len(endpoints) == 0 {
 		return s

@@ -34,7 +34,7 @@ const (
 
 func (v *validator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 	i := &catalog.AppInstance{Source: v.source()}
-	v.instanceName(m.Metadata, i)
+	v.ownName(m.Metadata, &i.Namespace, &i.Name, "write the app's namespace", "write a name for the instance", "give the instance another name")
 	v.spec(m.Spec != nil, "write the instance: \"spec: {app: …, address: \"ip:port\"}\"")
 	if m.Spec == nil {
 		return i
@@ -54,17 +54,18 @@ func (v *validator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 	return i
 }
 
-func (v *validator) instanceName(m *v1alpha1.Metadata, i *catalog.AppInstance) {
+// ownName reads the metadata of an object whose name is its own, and no app-id.
+func (v *validator) ownName(m *v1alpha1.Metadata, namespace, name *string, whichNamespace, whichName, otherName string) {
 	if m == nil {
 		v.required("", "metadata", "write \"metadata: {namespace: …, name: …}\"")
 		return
 	}
-	i.Namespace, i.Name = intern(m.Namespace), intern(m.Name)
-	if v.required(m.Namespace, "metadata.namespace", "write the app's namespace") {
+	*namespace, *name = intern(m.Namespace), intern(m.Name)
+	if v.required(m.Namespace, "metadata.namespace", whichNamespace) {
 		v.check(catalog.CheckNamespace(m.Namespace), "metadata.namespace", "give the namespace another name")
 	}
-	if v.required(m.Name, "metadata.name", "write a name for the instance") {
-		v.check(catalog.CheckInstance(m.Name), "metadata.name", "give the instance another name")
+	if v.required(m.Name, "metadata.name", whichName) {
+		v.check(catalog.CheckInstance(m.Name), "metadata.name", otherName)
 	}
 }
 

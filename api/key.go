@@ -53,7 +53,7 @@ func CheckKey(k catalog.Key) error {
 	switch {
 	case !knownKind(k.Kind):
 		return fmt.Errorf("unknown kind %q; want one of %s", k.Kind, kindList())
-	case k.Kind == catalog.KindAppInstance:
+	case k.Kind == catalog.KindAppInstance, k.Kind == catalog.KindActorType:
 		return cmp.Or(catalog.CheckNamespace(k.Namespace), catalog.CheckInstance(k.Name))
 	case k.Kind == catalog.KindAppEndpoints:
 		return catalog.App{Namespace: k.Namespace, ID: k.Name}.CheckSelection()

@@ -34,6 +34,8 @@ type validator struct {
 
 func (v *validator) object(m proto.Message) catalog.Object {
 	switch m := m.(type) {
+	case *v1alpha1.ActorType:
+		return v.actorType(m)
 	case *v1alpha1.AppEndpoints:
 		return v.appEndpoints(m)
 	case *v1alpha1.AppExport:
@@ -138,15 +140,19 @@ func (v *validator) source() catalog.Source {
 func (v *validator) appExport(m *v1alpha1.AppExport) catalog.Object {
 	e := &catalog.AppExport{App: v.app(m.Metadata), Source: v.source()}
 	v.spec(m.Spec != nil, "write who may call: \"spec: {allow: []}\" for nobody")
-	allow := m.GetSpec().GetAllow()
-	if !v.atMost("spec.allow", len(allow), MaxAllow, "use \"*\"") || len(allow) == 0 {
-		return e
-	}
-	e.Allow = make([]catalog.Allow, len(allow))
-	for i, a := range allow {
-		e.Allow[i] = v.allow(i, a)
-	}
+	e.Allow = v.allows(m.GetSpec().GetAllow())
 	return e
+}
+
+func (v *validator) allows(allow []*v1alpha1.Allow) []catalog.Allow {
+	if !v.atMost("spec.allow", len(allow), MaxAllow, "use \"*\"") || len(allow) == 0 {
+		return nil
+	}
+	all := make([]catalog.Allow, len(allow))
+	for i, a := range allow {
+		all[i] = v.allow(i, a)
+	}
+	return all
 }
 
 // allow refuses an item that says nothing. It would allow anybody, which is what becomes of

@@ -15,6 +15,7 @@ const (
 	KindAppExport    Kind = "AppExport"
 	KindCluster      Kind = "Cluster"
 	KindAppInstance  Kind = "AppInstance"
+	KindActorType    Kind = "ActorType"
 )
 
 // Definition is what is known of a kind beside its fields and rules.
@@ -42,6 +43,15 @@ type Column struct {
 // definitions are the one table of kinds. docs/how-to/add-a-kind.md says what else a kind
 // needs, and tests hold that nothing of it is missing.
 var definitions = []Definition{
+	{
+		Kind: KindActorType, Plural: "actortypes", Singular: "actortype", Short: "acty", WriteOrder: 2,
+		Columns: []Column{
+			{Heading: "TYPE", Value: column(func(a *ActorType) string { return a.Type }), Path: ".spec.type"},
+			{Heading: "OWNER", Value: column(func(a *ActorType) string { return a.Owner }), Path: ".spec.owner"},
+			{Heading: "ALLOWS", Value: column(func(a *ActorType) string { return briefAllow(a.Allow) })},
+			{Heading: "DRAINING", Value: column(func(a *ActorType) string { return yesNo(a.Draining) }), Path: ".spec.draining"},
+		},
+	},
 	{
 		Kind: KindAppEndpoints, Plural: "appendpoints", Singular: "appendpoint", Short: "aep", WriteOrder: 3,
 		Columns: []Column{{Heading: "CALLS", Value: column((*AppEndpoints).callees)}},
@@ -110,20 +120,32 @@ func (k Kind) Namespaced() bool {
 
 // callees are the apps of a selection in a few words.
 func (s *AppEndpoints) callees() string {
-	calls := make([]string, len(s.Endpoints))
+	calls := make([]string, len(s.Endpoints), len(s.Endpoints)+len(s.Actors))
 	for i := range s.Endpoints {
 		calls[i] = s.Endpoints[i].App.Within(s.App.Namespace)
+	}
+	for i := range s.Actors {
+		calls = append(calls, "actors "+s.Actors[i].Type)
 	}
 	return Brief(calls)
 }
 
 // callers are those that an export allows in a few words.
-func (e *AppExport) callers() string {
-	allows := make([]string, len(e.Allow))
-	for i, a := range e.Allow {
+func (e *AppExport) callers() string { return briefAllow(e.Allow) }
+
+func briefAllow(allow []Allow) string {
+	allows := make([]string, len(allow))
+	for i, a := range allow {
 		allows[i] = a.String()
 	}
 	return Brief(allows)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }
 
 // checked is the health check in a few words, such as "http :3500/v1.0/healthz every 2s".

@@ -64,7 +64,7 @@ func (s Source) Of(k Key) string {
 	return k.String()
 }
 
-// Object is one of *AppEndpoints, *AppExport, *AppInstance and *Cluster. An object is immutable
+// Object is one of *ActorType, *AppEndpoints, *AppExport, *AppInstance and *Cluster. An object is immutable
 // after its decoding.
 type Object interface {
 	Key() Key
@@ -75,6 +75,7 @@ type Object interface {
 type AppEndpoints struct {
 	App       App
 	Endpoints []Endpoint
+	Actors    []ActorEndpoint
 	From      []string // of a derived or declared selection: that of the Source, for each endpoint
 	Source    Source
 	// Default is the default that the app follows, which has no selection of its own; nil for an
@@ -136,7 +137,7 @@ func (s *AppEndpoints) IsDefault() bool { return s.App.ID == DefaultName }
 // For is the selection of one app that follows a default. An endpoint without a namespace is in the
 // app's own.
 func (s *AppEndpoints) For(app App) *AppEndpoints {
-	next := &AppEndpoints{App: app, Endpoints: slices.Clone(s.Endpoints), From: s.From, Source: s.Source, Default: s}
+	next := &AppEndpoints{App: app, Endpoints: slices.Clone(s.Endpoints), Actors: s.Actors, From: s.From, Source: s.Source, Default: s}
 	for i := range next.Endpoints {
 		if e := &next.Endpoints[i]; e.App.Namespace == DefaultName {
 			e.App.Namespace = app.Namespace

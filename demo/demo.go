@@ -121,9 +121,12 @@ func (w *world) start(ctx context.Context, p *printer) (err error) {
 		into   **sandbox.Cluster
 		listen map[string]any
 	}{{"west", &w.west, listenDNS(w.dns)}, {"east", &w.east, nil}} {
-		p.progress("%s: Sentry (below one shared root) and isthmus serve", cluster.name)
+		p.progress("%s: Sentry (below one shared root), isthmus serve, and Dapr's placement service", cluster.name)
 		*cluster.into, err = w.Cluster(ctx, sandbox.ClusterOptions{Name: cluster.name, Authority: authority, Traces: w.traces.Endpoint(), Listen: cluster.listen})
 		if err != nil {
+			return err
+		}
+		if _, err := (*cluster.into).Placement(ctx); err != nil {
 			return err
 		}
 	}

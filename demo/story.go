@@ -33,6 +33,7 @@ func (w *world) tell(ctx context.Context, p *printer) error {
 		{"A selection changes while calls run: no restart, no failed call", w.change},
 		{"The only local instance is killed: calls go on in the other cluster", w.kill},
 		{"One trace covers both clusters", w.trace},
+		{"cart calls an actor that lives in the other cluster, by the usual actor API", w.actor},
 	} {
 		p.step(step.title)
 		if err := step.do(ctx, p); err != nil {

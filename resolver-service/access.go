@@ -46,6 +46,7 @@ var access = map[string]map[string][]kind{
 	atResolver: {
 		v1alpha1.Resolver_Watch_FullMethodName:     {sidecar, operator, nobody},
 		v1alpha1.Resolver_Resolve_FullMethodName:   {sidecar, operator, nobody},
+		v1alpha1.Actors_Watch_FullMethodName:       {sidecar, operator, nobody},
 		v1alpha1.Objects_Apply_FullMethodName:      {operator, nobody},
 		v1alpha1.Objects_Get_FullMethodName:        {operator, nobody},
 		v1alpha1.Objects_Delete_FullMethodName:     {operator, nobody},
@@ -89,6 +90,7 @@ const (
 // by a dry run, so that takes mayRead.
 var verbs = map[string]string{
 	v1alpha1.Resolver_Resolve_FullMethodName:   mayRead,
+	v1alpha1.Actors_Watch_FullMethodName:       mayRead,
 	v1alpha1.Objects_Apply_FullMethodName:      mayWrite,
 	v1alpha1.Objects_Get_FullMethodName:        mayRead,
 	v1alpha1.Objects_Delete_FullMethodName:     mayWrite,

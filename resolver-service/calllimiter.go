@@ -37,10 +37,13 @@ func (r *callLimiter) tap(ctx context.Context, info *tap.Info) (context.Context,
 	if !ok {
 		return ctx, status.Error(codes.ResourceExhausted, "too many calls at once; try again")
 	}
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	context.AfterFunc(ctx, func() { // when the call has ended, too
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	context.AfterFunc(limited, func() { // when the call has ended, too
 		cancel()
 		release()
 	})
-	return ctx, nil
+	if info.FullMethodName == v1alpha1.Actors_Watch_FullMethodName {
+		return ctx, nil // its request has come by then, and it waits
+	}
+	return limited, nil
 }

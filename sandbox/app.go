@@ -48,6 +48,7 @@ type AppOptions struct {
 	App      catalog.App
 	Instance string // tells two instances of an app apart; its address by default
 	GRPC     bool   // speaks gRPC, and not HTTP: it takes [Proxy], and Dapr's OnInvoke
+	Actors   string // a type of actors that it hosts, by HTTP; empty: none
 }
 
 // App starts an app on a free port. It takes its time for a call that asks
@@ -116,6 +117,13 @@ func (a *App) handler(o AppOptions) http.Handler {
 	// daprd asks these of every app; they are no calls.
 	for _, path := range []string{"/dapr/", "/healthz"} {
 		mux.HandleFunc(path, http.NotFound)
+	}
+	if o.Actors != "" {
+		mux.HandleFunc("GET /dapr/config", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(map[string]any{"entities": []string{o.Actors}}) // daprd has gone when this fails
+		})
+		mux.HandleFunc("DELETE /actors/{type}/{id}", func(http.ResponseWriter, *http.Request) {})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		a.begin(strings.TrimPrefix(r.URL.Path, "/"), r.URL.Query().Get("takes"))

@@ -23,7 +23,8 @@ type Cluster struct {
 	s         *Sandbox
 	authority *Authority
 	traces    string
-	cli       string // directory of the operator's certificate
+	placement *Placement // nil: sidecars know of no actors
+	cli       string     // directory of the operator's certificate
 }
 
 // ClusterOptions say how to run a cluster.
@@ -99,11 +100,15 @@ type SidecarOptions struct {
 	App        catalog.App
 	Instance   string         // tells two instances of an app apart; empty for the first
 	GRPC       bool           // the app speaks gRPC, not HTTP
+	Actors     string         // a type of actors that the app hosts
 	AppAddress string         // where the app is, if it is not to be started: Behind stays nil
+	HTTPPort   int            // see DaprdOptions
+	GRPCPort   int            // see DaprdOptions
 	Component  map[string]any // more keys of the component's configuration
 	Env        map[string]string
 	Args       []string // more arguments of daprd
 	Guard      bool     // an HTTP app's calls pass the guard
+	Caller     bool     // an HTTP app is told who calls
 }
 
 // Sidecar starts an app and the sidecar before it, with Isthmus for its resolver, and
@@ -116,7 +121,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	var app *App
 	if o.AppAddress == "" {
 		var err error
-		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC}); err != nil {
+		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC, Actors: o.Actors}); err != nil {
 			return nil, err
 		}
 		o.AppAddress = app.Address
@@ -133,21 +138,44 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	if o.GRPC {
 		protocol = "grpc"
 	}
-	if o.Guard {
-		dir, err := c.s.guardResources()
-		if err != nil {
-			return nil, err
-		}
-		o.Args = append(slices.Clone(o.Args), "--resources-path", dir)
+	if o.Args, err = c.args(o); err != nil {
+		return nil, err
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
 		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
-		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args,
+		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args, HTTPPort: o.HTTPPort, GRPCPort: o.GRPCPort,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &Sidecar{d, app}, nil
+}
+
+// args are more arguments of a sidecar in the cluster.
+func (c *Cluster) args(o SidecarOptions) ([]string, error) {
+	args := slices.Clone(o.Args)
+	if o.middleware() != nil {
+		dir, err := c.s.middlewares()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--resources-path", dir)
+	}
+	if c.placement != nil {
+		args = append(args, "--placement-host-address", c.placement.Address)
+	}
+	return args, nil
+}
+
+// middleware is what the app's calls pass.
+func (o *SidecarOptions) middleware() (handlers []any) {
+	if o.Guard {
+		handlers = append(handlers, map[string]any{"name": "guard", "type": "middleware.http.isthmus"})
+	}
+	if o.Caller {
+		handlers = append(handlers, map[string]any{"name": "caller", "type": "middleware.http.isthmus.caller"})
+	}
+	return handlers
 }
 
 // Configuration is the Dapr Configuration of a sidecar, for one that is started by [Sandbox.Daprd].
@@ -174,8 +202,8 @@ func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 			"endpointAddress": c.traces, "isSecure": false, "protocol": "grpc",
 		}}
 	}
-	if o.Guard {
-		spec["appHttpPipeline"] = map[string]any{"handlers": []any{map[string]any{"name": "guard", "type": "middleware.http.isthmus"}}}
+	if handlers := o.middleware(); handlers != nil {
+		spec["appHttpPipeline"] = map[string]any{"handlers": handlers}
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"apiVersion": "dapr.io/v1alpha1", "kind": "Configuration",
@@ -187,20 +215,26 @@ func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
 	return string(text), nil
 }
 
-// guard is the Dapr component that guards an HTTP app.
-const guard = `apiVersion: dapr.io/v1alpha1
+// middlewares are the Dapr components by which an HTTP app's calls are guarded, and it is told who
+// calls.
+const middlewares = `apiVersion: dapr.io/v1alpha1
 kind: Component
 metadata: {name: guard}
 spec: {type: middleware.http.isthmus, version: v1, metadata: []}
+---
+apiVersion: dapr.io/v1alpha1
+kind: Component
+metadata: {name: caller}
+spec: {type: middleware.http.isthmus.caller, version: v1, metadata: []}
 `
 
-// guardResources is a directory for daprd with that component.
-func (s *Sandbox) guardResources() (string, error) {
-	dir := filepath.Join(s.dir, "guard")
+// middlewares is a directory for daprd with those components.
+func (s *Sandbox) middlewares() (string, error) {
+	dir := filepath.Join(s.dir, "middleware")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("write the guard's component: %w", err)
+		return "", fmt.Errorf("write the components of middleware: %w", err)
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "guard.yaml"), []byte(guard), 0o600)
+	return dir, os.WriteFile(filepath.Join(dir, "middleware.yaml"), []byte(middlewares), 0o600)
 }
 
 // Workspace makes a directory for a sandbox below the system's temporary directory,

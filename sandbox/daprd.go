@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,6 +34,8 @@ type DaprdOptions struct {
 	Name          string // in messages and of the log; "daprd-<cluster>-<app-id>" by default
 	Stock         bool   // without Isthmus in it
 	Internal      string // where other sidecars reach it, ip:port; a free port of loopback by default
+	HTTPPort      int    // of its HTTP API; a free one by default
+	GRPCPort      int    // of its gRPC API; a free one by default
 	ResolvConf    string // content of the /etc/resolv.conf that it has for itself; see [Command]
 	Secrets       string // see [Command]
 	Cluster       string
@@ -43,6 +46,8 @@ type DaprdOptions struct {
 	Sentry        *Sentry           // mTLS with it; nil: plain text
 	Env           map[string]string // more of its environment
 	Args          []string          // more of its arguments
+	// Before makes the command that starts it, of a program that keeps its own sidecar; nil: nothing does.
+	Before func(*Daprd) ([]string, error)
 }
 
 // Daprd starts a sidecar and waits until it is healthy, which takes its app.
@@ -70,7 +75,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 			return nil, err
 		}
 	}
-	args, err := d.listen(o.Internal)
+	args, err := d.listen(o.Internal, o.HTTPPort, o.GRPCPort)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Name, err)
 	}
@@ -81,9 +86,18 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if d.Config != "" {
 		args = append(args, "--config", d.Config)
 	}
+	args = append(args, more...)
+	if o.Before != nil {
+		command, err := o.Before(d)
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", o.Name, err)
+		}
+		args = slices.Concat(command[1:], []string{binary}, args)
+		binary = command[0]
+	}
 	d.Process, err = s.run(ctx, Command{
 		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + d.HTTP + "/v1.0/healthz",
-		Args: append(args, more...), Env: o.env(), ResolvConf: resolvConf, Secrets: o.Secrets,
+		Args: args, Env: o.env(), ResolvConf: resolvConf, Secrets: o.Secrets,
 	})
 	if err != nil {
 		return nil, err
@@ -92,11 +106,12 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 }
 
 // listen chooses ports and returns the arguments that say so.
-func (d *Daprd) listen(at string) ([]string, error) {
-	var api, grpc, internal, metrics int
-	if err := freePorts(&api, &grpc, &internal, &metrics); err != nil {
+func (d *Daprd) listen(at string, api, grpc int) ([]string, error) {
+	var internal, metrics, freeAPI, freeGRPC int
+	if err := freePorts(&freeAPI, &freeGRPC, &internal, &metrics); err != nil {
 		return nil, err
 	}
+	api, grpc = cmp.Or(api, freeAPI), cmp.Or(grpc, freeGRPC)
 	d.HTTP, d.GRPC, d.Internal, d.Metrics = loopback(api), loopback(grpc), loopback(internal), loopback(metrics)
 	if at != "" {
 		d.Internal = at

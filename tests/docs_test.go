@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/isthmus-mesh/isthmus/actors"
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
@@ -156,6 +157,11 @@ func TestYAMLInThePages(t *testing.T) {
 			case top["kind"] == "Configuration":
 				read["components"]++
 				initialise(t, path, top)
+			case top["daprd"] != nil:
+				read["bridges"]++
+				if _, err := actors.Parse(path, []byte(s.text)); err != nil {
+					t.Errorf("%v\n%s", err, s.text)
+				}
 			case top["cluster"] != nil:
 				read["services"]++
 				if _, err := resolverservice.Parse(path, withoutServer(t, path, s.text, top)); err != nil {
@@ -167,7 +173,7 @@ func TestYAMLInThePages(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"objects", "documents", "components", "services", "stores"} {
+	for _, kind := range []string{"objects", "documents", "components", "bridges", "services", "stores"} {
 		if read[kind] == 0 {
 			t.Errorf("the pages show no %s", kind)
 		}

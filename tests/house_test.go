@@ -83,6 +83,7 @@ func TestImportsPointDown(t *testing.T) {
 		"foreign":                      {"catalog", "strict"},
 		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict"},
 		"identity":                     {"api", "catalog", "live", "identity", "strict", "throttle"},
+		"actors":                       {"api", "catalog", "identity", "live", "strict", "throttle"},
 		"tracing":                      {"api", "catalog", "strict", "tracing"},
 		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
 		"resolver-service/destination": {"catalog"},

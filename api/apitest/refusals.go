@@ -29,11 +29,11 @@ func Refusals() []Refusal {
 	return []Refusal{
 		// The head of an object.
 		{"not a mapping", "- a\n", `f.yaml:1:1: is a list where an object is wanted; begin with apiVersion, kind, metadata and spec`},
-		{"no apiVersion and no kind", "spec: {}\n", `f.yaml:1:1: apiVersion: is missing; begin with "apiVersion: isthmus.dev/v1alpha1" and "kind: …", one of AppEndpoints, AppExport, AppInstance, Cluster`},
+		{"no apiVersion and no kind", "spec: {}\n", `f.yaml:1:1: apiVersion: is missing; begin with "apiVersion: isthmus.dev/v1alpha1" and "kind: …", one of ActorType, AppEndpoints, AppExport, AppInstance, Cluster`},
 		{"no kind", "apiVersion: isthmus.dev/v1alpha1\n", `f.yaml:1:1: kind: is missing; begin with`},
 		{"another apiVersion", "apiVersion: isthmus.dev/v2\nkind: Cluster\nmetadata: {name: east}\nspec: {network: a}\n", `f.yaml:1:13: apiVersion: "isthmus.dev/v2" is not known here; write isthmus.dev/v1alpha1`},
 		{"a misspelt kind", "apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoint\n", `f.yaml:2:7: kind: "AppEndpoint" is not a kind of object; did you mean "AppEndpoints"?`},
-		{"a kind of something else", "apiVersion: isthmus.dev/v1alpha1\nkind: Deployment\n", `f.yaml:2:7: kind: "Deployment" is not a kind of object; write one of AppEndpoints, AppExport, AppInstance, Cluster`},
+		{"a kind of something else", "apiVersion: isthmus.dev/v1alpha1\nkind: Deployment\n", `f.yaml:2:7: kind: "Deployment" is not a kind of object; write one of ActorType, AppEndpoints, AppExport, AppInstance, Cluster`},
 		{"no metadata", "apiVersion: isthmus.dev/v1alpha1\nkind: AppExport\nspec: {}\n", `f.yaml:1:1: metadata: is missing; write "metadata: {namespace: …, name: …}"`},
 		{"no namespace", Object("AppExport", "{name: orders}", "{}"), `f.yaml:3:11: metadata.namespace: is missing; write the app's namespace`},
 		{"no name", Object("AppExport", "{namespace: shop}", "{}"), `f.yaml:3:11: metadata.name: is missing; write the app-id`},
@@ -179,6 +179,22 @@ func Refusals() []Refusal {
 		{"a timeout beyond the interval", Checked("tcp: {}, timeout: 3s"), `spec.check.timeout: 3s is longer than the interval, 2s; write a shorter timeout or a longer interval`},
 		{"ready after nothing", Checked("tcp: {}, healthyAfter: 0"), `spec.check.healthyAfter: 0 is out of bounds; write a number from 1 to 100`},
 		{"not ready after too much", Checked("tcp: {}, unhealthyAfter: 101"), `spec.check.unhealthyAfter: 101 is out of bounds; write a number from 1 to 100`},
+
+		// What an ActorType may say, and an AppEndpoints of actors.
+		{"an actor type with no type", Object("ActorType", "{namespace: shop, name: cart}", "{owner: east}"), `f.yaml:4:7: spec.type: is missing; write the actor type as apps name it`},
+		{"an actor type with no owner", Object("ActorType", "{namespace: shop, name: cart}", "{type: Cart}"), `f.yaml:4:7: spec.owner: is missing; write the name of the cluster that the actors run in`},
+		{"an actor type that is a path", Object("ActorType", "{namespace: shop, name: cart}", "{type: a/b, owner: east}"), `f.yaml:4:14: spec.type: actor type "a/b" has '/' at position 2; letters, digits and - _ . are taken; write another type`},
+		{"an actor type that is a dot", Object("ActorType", "{namespace: shop, name: cart}", "{type: \"..\", owner: east}"), `spec.type: actor type ".." has nothing but dots`},
+		{"an actor type of a workflow", Object("ActorType", "{namespace: shop, name: cart}", "{type: dapr.internal.default.a.workflow, owner: east}"), `is one of Dapr's workflows, which stay in their cluster; write another type`},
+		{"an actor type that is too long", Object("ActorType", "{namespace: shop, name: cart}", "{type: "+strings.Repeat("A", 129)+", owner: east}"), `is 129 characters long; at most 128 are taken`},
+		{"an actor type in upper case by its name", Object("ActorType", "{namespace: shop, name: Cart}", "{type: Cart, owner: east}"), `f.yaml:3:35: metadata.name: instance name "Cart" has 'C' at position 1`},
+		{"an actor type owned by this cluster", Object("ActorType", "{namespace: shop, name: cart}", "{type: Cart, owner: local}"), `spec.owner: cluster name "local" is reserved`},
+		{"an actor's caller of whom nothing is said", Object("ActorType", "{namespace: shop, name: cart}", "{type: Cart, owner: east, allow: [{}]}"), `spec.allow[0]: says nothing of the caller, and so would allow anybody`},
+		{"actors of no type", Object("AppEndpoints", shop, "{actors: [{routes: [{cluster: east}]}]}"), `f.yaml:4:17: spec.actors[0].type: is missing; write the actor type as apps name it`},
+		{"doubled actors", Object("AppEndpoints", shop, "{actors: [{type: Cart}, {type: Cart, routes: [{cluster: east}]}]}"), `spec.actors[1]: Cart is there twice, first as spec.actors[0]; put all its routes into one of them`},
+		{"actors of this cluster", Object("AppEndpoints", shop, "{actors: [{type: Cart, routes: [{cluster: local}]}]}"), `spec.actors[0].routes[0].cluster: cluster name "local" is reserved`},
+		{"a doubled owner of actors", Object("AppEndpoints", shop, "{actors: [{type: Cart, routes: [{cluster: east}, {cluster: east}]}]}"), `spec.actors[0].routes[1].cluster: "east" is there twice, first as routes[0]; keep one of them`},
+		{"a weight of actors", Object("AppEndpoints", shop, "{actors: [{type: Cart, routes: [{cluster: east, weight: 1}]}]}"), `spec.actors[0].routes[0].weight: unknown field; the fields here are cluster`},
 
 		// What an AppExport may say.
 		{"a caller's cluster that can't be", Object("AppExport", shop, "{allow: [{cluster: West}]}"), `spec.allow[0].cluster: cluster name "West" has 'W' at position 1; Isthmus puts it into DNS names, which have lower-case letters, digits and hyphens only; write a name, or "*" for any`},

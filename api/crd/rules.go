@@ -17,6 +17,7 @@ import (
 func refine() map[string]func(*schema) {
 	all := objectRules()
 	maps.Copy(all, instanceRules())
+	maps.Copy(all, actorRules())
 	return all
 }
 

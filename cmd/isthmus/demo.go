@@ -17,9 +17,9 @@ func newDemo() *cobra.Command {
 		Long: `Start two clusters on loopback, each with its Sentry, resolver service and sidecars, and
 go through what Isthmus does step by step, with the command behind each step.
 
-It stays up until Ctrl-C and leaves nothing behind. It runs the daprd and sentry that
-"make deps-demo" builds: those in bin/ of a clone, those beside isthmus, or those that
-ISTHMUS_DAPRD and ISTHMUS_SENTRY name.`,
+It stays up until Ctrl-C and leaves nothing behind. It runs the daprd, sentry and
+placement that "make deps-demo" builds: those in bin/ of a clone, those beside isthmus, or those
+that ISTHMUS_DAPRD, ISTHMUS_SENTRY and ISTHMUS_PLACEMENT name.`,
 		Example: `  isthmus demo
   isthmus demo --once`,
 		Args: arguments(cobra.NoArgs),

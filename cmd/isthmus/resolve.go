@@ -35,7 +35,7 @@ printed with its reason, and the exit code is 1.`,
 
 func newExplain(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE] | --to NAMESPACE/APP | --from NAMESPACE/APP --inbound NAMESPACE/APP",
+		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE] | --to NAMESPACE/APP | --from NAMESPACE/APP --inbound NAMESPACE/APP | --from NAMESPACE/APP --actor TYPE/ID",
 		Short: "Say why a lookup ends as it does",
 		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
 for each route why it was or was not taken. The exit code is that of resolve.
@@ -47,17 +47,21 @@ With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it sa
 cluster exports the app to that caller, and what the gateway would do.
 
 With --to it lists who may call an app here, with the object that lets each in. With --inbound it
-says whether that app's guard lets the caller in. The exit code is 1 if nothing does.`,
+says whether that app's guard lets the caller in. The exit code is 1 if nothing does.
+
+With --actor it says which cluster a call of that actor goes to, and why.`,
 		Example: `  isthmus explain --from shop/checkout orders
   isthmus explain --from shop/checkout orders --probe
   isthmus explain --from west:shop/checkout orders
   isthmus explain --from shop/checkout ledger.finance -o yaml
   isthmus explain --to shop/orders
-  isthmus explain --from shop/checkout --inbound shop/orders`,
+  isthmus explain --from shop/checkout --inbound shop/orders
+  isthmus explain --from shop/checkout --actor Cart/42`,
 	}
 	cmd.Flags().Bool("probe", false, "connect to what is found, as far as TLS")
 	to := cmd.Flags().String("to", "", "list who may call this app, namespace/app-id")
 	inbound := cmd.Flags().String("inbound", "", "say whether this app's guard lets the caller in, namespace/app-id")
+	actor := cmd.Flags().String("actor", "", "say which cluster a call of this actor goes to, type or type/id")
 	for _, flag := range []string{"to", "inbound"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
 	}
@@ -66,8 +70,11 @@ says whether that app's guard lets the caller in. The exit code is 1 if nothing 
 	})
 	check, lookup := cmd.Args, cmd.RunE
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if *to+*inbound == "" {
+		if *to+*inbound+*actor == "" {
 			return check(cmd, args)
+		}
+		if *actor != "" && (*to+*inbound != "" || len(args) > 0 || cmd.Flags().Changed("probe")) {
+			return misused(errors.New("--actor stands beside --from alone"))
 		}
 		if flags := cmd.Flags(); *to != "" && (flags.Changed("from") || *inbound != "") || *to+*inbound != "" && flags.Changed("probe") {
 			return misused(errors.New("--to stands alone, and --inbound beside --from; --probe is for lookups"))
@@ -84,6 +91,8 @@ says whether that app's guard lets the caller in. The exit code is 1 if nothing 
 			return c.explainCallers(cmd, *to, output)
 		case *inbound != "":
 			return c.explainInbound(cmd, cmd.Flag("from").Value.String(), *inbound, output)
+		case *actor != "":
+			return c.explainActor(cmd, cmd.Flag("from").Value.String(), *actor, output)
 		}
 		return lookup(cmd, args)
 	}

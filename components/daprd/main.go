@@ -31,6 +31,7 @@ func main() {
 	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
 	isthmus.RegisterGuard(http.DefaultRegistry)
+	component.RegisterCaller(http.DefaultRegistry)
 	isthmus.ExportMetrics()
 	stop := isthmus.DrainOnSignals()
 	defer stop()

@@ -40,7 +40,7 @@ func (s *Store) MayWrite(ctx context.Context) error {
 	}
 	defer leave()
 	var ops api.KVTxnOps
-	for _, name := range []string{headName, "AppEndpoints/" + headName, "AppExport/" + headName, "AppInstance/" + headName, "Cluster/" + headName} {
+	for _, name := range []string{headName, "ActorType/" + headName, "AppEndpoints/" + headName, "AppExport/" + headName, "AppInstance/" + headName, "Cluster/" + headName} {
 		ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.base() + name, Index: math.MaxInt64})
 	}
 	s.place(ops)

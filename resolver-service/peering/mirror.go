@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -165,8 +166,8 @@ func (k *exportMirror) refuse(app catalog.App, err error) {
 	k.remove(app)
 }
 
-// maxName is longer than any valid name.
-const maxName = 64
+// maxName is longer than any valid name: an actor type's is the longest.
+const maxName = catalog.MaxActorType + 16
 
 // shortName cuts an app's names to a length that can be kept and logged.
 func shortName(app catalog.App) catalog.App {
@@ -184,6 +185,9 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 	}
 	if shortName(e.App) != e.App {
 		return nil, fmt.Errorf("namespace of %d and app-id of %d bytes; at most %d are allowed", len(e.App.Namespace), len(e.App.ID), maxName-1)
+	}
+	if actors, ok := e.App.Actors(); ok {
+		return actorsFromWire(e, actors, w)
 	}
 	if err := e.App.CheckHost(); err != nil {
 		return nil, err
@@ -207,11 +211,20 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 	if e.Zones, err = zonesFromWire(w); err != nil {
 		return nil, err
 	}
-	e.Allow = make([]catalog.Allow, len(w.GetAllow()))
-	for i, a := range w.GetAllow() {
-		e.Allow[i] = catalog.Allow{Cluster: a.GetCluster(), Namespace: a.GetNamespace(), App: a.GetApp()}
-	}
+	e.Allow = wire.ParseAllow(w.GetAllow())
 	return e, nil
+}
+
+// actorsFromWire decodes and checks the export of an actor type.
+func actorsFromWire(e *topology.PeerExport, actors catalog.Actors, w *v1alpha1.Export) (*topology.PeerExport, error) {
+	if err := cmp.Or(catalog.CheckNamespace(actors.Namespace), catalog.CheckActorType(actors.Type)); err != nil {
+		return nil, err
+	}
+	if w.GetActor() == nil || catalog.CheckInstance(w.GetActor().GetObject()) != nil || len(w.GetAllow()) > maxAllow {
+		return nil, fmt.Errorf("an actor type with %d callers, by the object %.64q; want an object's name and at most %d callers", len(w.GetAllow()), w.GetActor().GetObject(), maxAllow)
+	}
+	actor := &topology.ActorExport{Object: w.GetActor().GetObject(), Draining: w.GetActor().GetDraining()}
+	return &topology.PeerExport{App: e.App, Allow: wire.ParseAllow(w.GetAllow()), Actor: actor}, nil
 }
 
 // zonesFromWire decodes the zones of an export's instances or, if it has none, of its addresses.

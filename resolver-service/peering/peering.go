@@ -84,11 +84,11 @@ func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 		Shards:    e.Shards,
 		Addresses: e.Addresses,
 		Instances: e.Instances,
-		Allow:     make([]*v1alpha1.Allow, len(e.Allow)),
+		Allow:     wire.Allow(e.Allow),
 	}
 	w.Zones, w.ZoneOf = e.Zones.Parts()
-	for i, a := range e.Allow {
-		w.Allow[i] = &v1alpha1.Allow{Cluster: a.Cluster, Namespace: a.Namespace, App: a.App}
+	if a := e.Actor; a != nil {
+		w.Actor = &v1alpha1.ActorExport{Object: a.Object, Draining: a.Draining}
 	}
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(w)
 	if err != nil {

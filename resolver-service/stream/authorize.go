@@ -33,6 +33,9 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 	if !operator && id.App != caller {
 		return nil, status.Errorf(codes.PermissionDenied, "the certificate names %s; only operators may ask for %s", id.App, caller)
 	}
+	if req.GetActor() != "" {
+		return s.resolveActor(ctx, caller, req.GetActor())
+	}
 	app, err := wire.ParseApp(req.GetApp())
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "app: %v", err)
@@ -49,6 +52,18 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 		if err != nil {
 			return nil, status.FromContextError(err).Err()
 		}
+	}
+	return wire.Decision(&d), nil
+}
+
+// resolveActor tells where an app's call of an actor goes.
+func (s *Server) resolveActor(ctx context.Context, caller catalog.App, typ string) (*pb.Decision, error) {
+	if err := catalog.CheckActorType(typ); err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "actor: %v", err)
+	}
+	d, err := s.topology.ResolveActor(ctx, caller, typ)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
 	}
 	return wire.Decision(&d), nil
 }

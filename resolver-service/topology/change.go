@@ -109,6 +109,14 @@ type PeerExport struct {
 	// the cluster names with two apps is neither's.
 	Addresses []string
 	Zones     *catalog.Zones // of Instances or, where there are none, of Addresses
+	// Actor is set for an actor type, whose App is that of [catalog.Actors.App].
+	Actor *ActorExport
+}
+
+// ActorExport is what an export says of an actor type.
+type ActorExport struct {
+	Object   string // the ActorType's name
+	Draining bool
 }
 
 // PeerView is what one peer may know: immutable, complete, with a revision.

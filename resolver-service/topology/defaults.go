@@ -66,6 +66,9 @@ func (g *Graph) follow(app catalog.App, followed bool) {
 func (g *Graph) reselect(n *node) {
 	next := n.own
 	if next == nil {
+		next = g.actors.bridgeSelection(n)
+	}
+	if next == nil {
 		next = g.declared(n)
 	}
 	if next == nil && (n.present() || n.followed) {

@@ -11,14 +11,15 @@ import (
 // each peer.
 type exportTables struct {
 	*nodes
+	actors   *actors
 	gateway  *catalog.GatewayTable
 	peers    map[string]*PeerView
 	warnings []warning // that nobody was told of yet
 }
 
-func newExportTables(ns *nodes) *exportTables {
+func newExportTables(ns *nodes, as *actors) *exportTables {
 	return &exportTables{
-		nodes: ns, peers: map[string]*PeerView{},
+		nodes: ns, actors: as, peers: map[string]*PeerView{},
 		gateway: &catalog.GatewayTable{Domain: ns.cfg.Domain, Kubernetes: ns.cfg.Kubernetes, Cluster: ns.cfg.Cluster},
 	}
 }
@@ -28,12 +29,7 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 	if n.export == nil {
 		return nil
 	}
-	var allow []catalog.Allow
-	for _, a := range n.export.Allow {
-		if a.ForCluster(peer) {
-			allow = append(allow, catalog.Allow{Cluster: peer, Namespace: a.Namespace, App: a.App})
-		}
-	}
+	allow := allowTo(n.export.Allow, peer)
 	if len(allow) == 0 {
 		return nil
 	}
@@ -56,6 +52,16 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 	return export
 }
 
+// allowTo are the callers in one cluster.
+func allowTo(all []catalog.Allow, peer string) (allow []catalog.Allow) {
+	for _, a := range all {
+		if a.ForCluster(peer) {
+			allow = append(allow, catalog.Allow{Cluster: peer, Namespace: a.Namespace, App: a.App})
+		}
+	}
+	return allow
+}
+
 // flushExports brings the gateway's table and the peers' views up to date.
 func (x *exportTables) flushExports(d *dirty, u *Update) {
 	backends := x.backendEdits(d.exports)
@@ -65,15 +71,15 @@ func (x *exportTables) flushExports(d *dirty, u *Update) {
 		x.gateway = &next
 		u.Gateway = x.gateway
 	}
-	if len(d.exports) == 0 && len(d.peers) == 0 && !d.all {
+	if len(d.exports) == 0 && len(d.peers) == 0 && len(d.actorTypes) == 0 && !d.all {
 		return // as when another cluster's app has changed: no peer need be looked at
 	}
 	for peer, view := range x.peers {
-		touched := d.exports
+		touched, types := d.exports, d.actorTypes
 		if _, whole := d.peers[peer]; whole || d.all {
-			touched = x.everyExport(touched)
+			touched, types = x.everyExport(touched), x.actors.every(types)
 		}
-		edits := x.exportEdits(peer, view, touched)
+		edits := append(x.exportEdits(peer, view, touched), x.actors.exportEdits(peer, view, types)...)
 		if len(edits) == 0 && !d.all {
 			continue
 		}
@@ -139,6 +145,7 @@ func (g *Graph) Peer(name string) *PeerView {
 		return view
 	}
 	edits := g.exports.exportEdits(name, &PeerView{}, g.exports.everyExport(map[*node]struct{}{}))
+	edits = append(edits, g.actors.exportEdits(name, &PeerView{}, g.actors.every(nil))...)
 	g.exports.peers[name] = &PeerView{Revision: g.revision, Exports: catalog.NewTable(edits)}
 	return g.exports.peers[name]
 }

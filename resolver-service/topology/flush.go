@@ -14,15 +14,17 @@ type dirty struct {
 	presents   map[*node]struct{} // in the view of apps without a selection
 	exports    map[*node]struct{} // in the gateway's table and for peers
 	peers      map[string]struct{}
-	callers    map[netip.Addr]struct{} // who has the IP address
-	clusters   bool                    // Cluster objects
+	callers    map[netip.Addr]struct{}     // who has the IP address
+	clusters   bool                        // Cluster objects
+	actorTypes map[catalog.Actors]struct{} // for peers
+	actors     map[string]struct{}         // namespaces, for their bridges
 }
 
 func (d *dirty) reset() {
 	*d = dirty{
 		entries: map[*node]map[*node]struct{}{}, selections: map[*node]struct{}{}, presents: map[*node]struct{}{},
 		exports: map[*node]struct{}{}, peers: map[string]struct{}{},
-		callers: map[netip.Addr]struct{}{},
+		callers: map[netip.Addr]struct{}{}, actorTypes: map[catalog.Actors]struct{}{}, actors: map[string]struct{}{},
 	}
 }
 
@@ -50,6 +52,7 @@ type Update struct {
 	Callers  *catalog.Callers                // nil if they stay
 	Clusters *catalog.Gateways               // nil if they stay
 	Access   map[catalog.App]*catalog.Access // of those followed, those that changed
+	Actors   map[string]*catalog.ActorView   // by namespace; of those followed, those that changed
 }
 
 // ViewUpdate is an app's new view; nil once the app has no selection.
@@ -89,6 +92,7 @@ func (g *Graph) flush() Update {
 	g.owners.flushCallers(&d, &u)
 	g.imports.flushClusters(&d, &u)
 	g.accesses.flush(d.all, d.presents, &u)
+	g.actors.flush(&d, &u)
 	g.views.renumberOpen(&u)
 	if u.empty() {
 		u.Revision = g.revision
@@ -98,7 +102,7 @@ func (g *Graph) flush() Update {
 }
 
 func (u *Update) empty() bool {
-	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil && len(u.Access) == 0
+	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil && len(u.Access) == 0 && len(u.Actors) == 0
 }
 
 // Raise numbers the view that an app follows from above a revision.

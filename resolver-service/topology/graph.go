@@ -25,6 +25,7 @@ type Graph struct {
 	views   *views
 
 	accesses *accesses
+	actors   *actors
 	remarks  []remark // that nobody was told of yet
 }
 
@@ -117,10 +118,11 @@ func NewGraph(cfg Config) *Graph {
 	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}}
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
+	as := newActors(ns)
 	return &Graph{
 		nodes: ns, objects: map[catalog.Key]catalog.Object{}, ramps: rs,
-		owners: newOwnership(ns), imports: newImports(ns, rs), exports: newExportTables(ns), views: newViews(ns, rs),
-		accesses: newAccesses(ns),
+		owners: newOwnership(ns), imports: newImports(ns, rs, as), exports: newExportTables(ns, as), views: newViews(ns, rs),
+		accesses: newAccesses(ns), actors: as,
 	}
 }
 

@@ -10,12 +10,13 @@ import (
 type imports struct {
 	*nodes
 	ramps    *ramps
+	actors   *actors
 	changed  map[*cluster]*addressChanges // of the change that is being taken in
 	gateways *catalog.Gateways            // of every cluster with an object
 }
 
-func newImports(ns *nodes, rs *ramps) *imports {
-	return &imports{nodes: ns, ramps: rs, changed: map[*cluster]*addressChanges{}, gateways: &catalog.Gateways{Domain: ns.cfg.Domain}}
+func newImports(ns *nodes, rs *ramps, as *actors) *imports {
+	return &imports{nodes: ns, ramps: rs, actors: as, changed: map[*cluster]*addressChanges{}, gateways: &catalog.Gateways{Domain: ns.cfg.Domain}}
 }
 
 func (im *imports) takePeer(p *PeerChange) {
@@ -36,14 +37,21 @@ func (im *imports) takePeer(p *PeerChange) {
 				im.setRemote(c, n, nil)
 			}
 		}
+		im.actors.keep(c.name, stands)
 	}
 	for _, app := range p.Delete {
-		if n := im.apps[app]; n != nil {
+		if a, ok := app.Actors(); ok {
+			im.actors.setRemote(a, c.name, nil)
+		} else if n := im.apps[app]; n != nil {
 			im.setRemote(c, n, nil)
 		}
 	}
 	for i := range p.Put {
-		im.setRemote(c, im.node(p.Put[i].App), &p.Put[i])
+		if a, ok := p.Put[i].App.Actors(); ok {
+			im.actors.setRemote(a, c.name, &p.Put[i])
+		} else {
+			im.setRemote(c, im.node(p.Put[i].App), &p.Put[i])
+		}
 	}
 	im.releaseCluster(c)
 }
@@ -64,6 +72,7 @@ func (im *imports) setLease(c *cluster, lease Lease) {
 	}
 	im.dirty.clusters = im.dirty.clusters || !c.heard
 	c.heard, c.lapsed, c.damped = true, lapsed, damped
+	im.actors.clusterChanged()
 	im.dirtyCluster(c)
 }
 
@@ -72,6 +81,7 @@ func (im *imports) forget(c *cluster) {
 		im.ramps.breakOff(c)
 		c.heard, c.lapsed, c.damped = false, false, false
 		im.dirty.clusters = true
+		im.actors.clusterChanged()
 		im.dirtyCluster(c)
 	}
 }
@@ -114,7 +124,8 @@ func (e *PeerExport) addresses() []string {
 // same tells whether two exports say the same.
 func (e *PeerExport) same(o *PeerExport) bool {
 	return e.App == o.App && e.Ready == o.Ready && e.Draining == o.Draining && e.Shards == o.Shards &&
-		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones)
+		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones) &&
+		(e.Actor == nil) == (o.Actor == nil) && (e.Actor == nil || *e.Actor == *o.Actor)
 }
 
 // flushClusters brings the gateways of every cluster with an object up to date, and which of

@@ -53,6 +53,8 @@ func (g *Graph) putObject(object catalog.Object) {
 	}
 	g.objects[key] = object
 	switch o := object.(type) {
+	case *catalog.ActorType:
+		g.setActorType(o.Key(), o)
 	case *catalog.AppEndpoints:
 		if o.IsDefault() {
 			g.setDefault(o.App.Namespace, o)
@@ -74,6 +76,8 @@ func (g *Graph) deleteObject(key catalog.Key) {
 	g.counts.object(key.Kind, -1)
 	app := catalog.App{Namespace: key.Namespace, ID: key.Name}
 	switch key.Kind {
+	case catalog.KindActorType:
+		g.setActorType(key, nil)
 	case catalog.KindAppEndpoints:
 		if app.ID == catalog.DefaultName {
 			g.setDefault(app.Namespace, nil)
@@ -82,6 +86,9 @@ func (g *Graph) deleteObject(key catalog.Key) {
 		}
 	case catalog.KindAppExport:
 		g.setExport(g.node(app), nil)
+		if app == catalog.BridgeApp(app.Namespace, g.cfg.Cluster) {
+			g.exportBridge(app.Namespace)
+		}
 	case catalog.KindCluster:
 		g.setCluster(g.cluster(key.Name), nil)
 	}
@@ -108,10 +115,14 @@ func (g *Graph) setSelection(n *node, next *catalog.AppEndpoints) {
 		g.releaseEndpoints(old)
 	}
 	g.release(n)
+	if old != nil && len(old.Actors) > 0 || next != nil && len(next.Actors) > 0 {
+		g.reselectBridge(n.app.Namespace)
+	}
 }
 
 func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
 	n.connect(n, selfIndex)
+	g.actors.setSelection(n, s, true)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		callee := g.node(e.App)
@@ -134,6 +145,7 @@ func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
 }
 
 func (g *Graph) disconnect(n *node, s *catalog.AppEndpoints) {
+	g.actors.setSelection(n, s, false)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if callee := g.apps[e.App]; callee != nil {
@@ -184,6 +196,10 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 	g.dirty.clusters = true
 	g.dirtyCluster(c)
 	g.accesses.clusterChanged(old, next)
+	g.actors.clusterChanged()
+	if (old == nil) != (next == nil) {
+		g.reselectBridges()
+	}
 	if (old == nil) != (next == nil) || next != nil && old.Network != next.Network {
 		g.dirty.peer(c.name)
 	}

@@ -239,3 +239,8 @@ func (f *Followed[V]) Follow() (value V, ok bool, changed <-chan struct{}) {
 func (t *Topology) Peer(ctx context.Context, name string) (*Followed[*PeerView], error) {
 	return t.peers.follow(ctx, t, name)
 }
+
+// Actors follows what the bridge of a namespace has to know, until Close.
+func (t *Topology) Actors(ctx context.Context, namespace string) (*Followed[*catalog.ActorView], error) {
+	return t.actors.follow(ctx, t, namespace)
+}

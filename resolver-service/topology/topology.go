@@ -36,6 +36,7 @@ type Topology struct {
 
 	peers    *onDemand[string, *PeerView]
 	accesses *onDemand[catalog.App, *catalog.Access]
+	actors   *onDemand[string, *catalog.ActorView]
 
 	defaults atomic.Pointer[map[string]bool] // namespaces with a default
 	kick     chan struct{}                   // has room for one: pending is not empty
@@ -67,6 +68,10 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		accesses: newOnDemand(
 			func(g *Graph, app catalog.App) *catalog.Access { return g.accesses.keep(app, g.revision) },
 			func(g *Graph, app catalog.App) { g.accesses.forget(app) },
+		),
+		actors: newOnDemand(
+			func(g *Graph, namespace string) *catalog.ActorView { return g.actors.keepView(namespace, g.revision) },
+			func(g *Graph, namespace string) { delete(g.actors.views, namespace) },
 		),
 	}
 	t.stats.Store(&Stats{})
@@ -225,6 +230,9 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 	}
 	for name, view := range u.Peers {
 		t.peers.publish(g, name, view)
+	}
+	for namespace, view := range u.Actors {
+		t.actors.publish(g, namespace, view)
 	}
 	if u.Callers != nil {
 		t.callers.Store(u.Callers)

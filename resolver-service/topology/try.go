@@ -60,13 +60,14 @@ type saved struct {
 	views       map[catalog.App]*catalog.View
 	accesses    map[catalog.App]*catalog.Access
 	undeclared  *catalog.AppSet
+	actors      map[string]*catalog.ActorView
 }
 
 func (g *Graph) save() *saved {
 	s := &saved{
 		revision: g.revision, open: g.views.open, gateway: g.exports.gateway, allGateways: g.imports.gateways,
 		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
-		accesses: map[catalog.App]*catalog.Access{}, undeclared: g.accesses.undeclared,
+		accesses: map[catalog.App]*catalog.Access{}, undeclared: g.accesses.undeclared, actors: maps.Clone(g.actors.views),
 	}
 	for name, view := range g.exports.peers {
 		s.peers[name] = view
@@ -87,7 +88,7 @@ func (vs *views) remember(n *node) {
 
 func (g *Graph) restore(s *saved) {
 	g.revision, g.views.open, g.exports.gateway, g.imports.gateways, g.exports.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
-	g.accesses.undeclared = s.undeclared
+	g.accesses.undeclared, g.actors.views = s.undeclared, s.actors
 	maps.Copy(g.accesses.followed, s.accesses)
 	for app, view := range s.views {
 		if n := g.apps[app]; n != nil && n.selection != nil && view != nil {

@@ -46,7 +46,9 @@ func (m *mesh) reader(t *testing.T) *reader {
 }
 
 // kubeconfig is the reader's, with the context of a cluster as the current one.
-func (r *reader) kubeconfig(c *cluster) string { return filepath.Join(r.programs, c.name+".kubeconfig") }
+func (r *reader) kubeconfig(c *cluster) string {
+	return filepath.Join(r.programs, c.name+".kubeconfig")
+}
 
 // contexts is the text of a kubeconfig with a context for each cluster.
 func (m *mesh) contexts(current *cluster) string {

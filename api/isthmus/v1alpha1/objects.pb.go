@@ -172,7 +172,10 @@ func (x *AppEndpoints) GetSpec() *AppEndpointsSpec {
 type AppEndpointsSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The apps that it may call. An empty list: none but itself.
-	Endpoints     []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Endpoints []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// The actor types that it may call in other clusters. An actor type that an app of its own
+	// cluster hosts needs none: Dapr's placement finds it.
+	Actors        []*ActorEndpoint `protobuf:"bytes,2,rep,name=actors,proto3" json:"actors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -214,6 +217,115 @@ func (x *AppEndpointsSpec) GetEndpoints() []*Endpoint {
 	return nil
 }
 
+func (x *AppEndpointsSpec) GetActors() []*ActorEndpoint {
+	if x != nil {
+		return x.Actors
+	}
+	return nil
+}
+
+// ActorEndpoint is one actor type of another cluster that a selection holds.
+type ActorEndpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The type, as apps name it. It is of the caller's own namespace, since Dapr's placement
+	// knows no other.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// The clusters that may own it. None: whichever cluster owns it and exports it to the caller.
+	Routes        []*ActorRoute `protobuf:"bytes,2,rep,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorEndpoint) Reset() {
+	*x = ActorEndpoint{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorEndpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorEndpoint) ProtoMessage() {}
+
+func (x *ActorEndpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorEndpoint.ProtoReflect.Descriptor instead.
+func (*ActorEndpoint) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ActorEndpoint) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ActorEndpoint) GetRoutes() []*ActorRoute {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+// ActorRoute is one cluster that may own an actor type.
+type ActorRoute struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of a Cluster.
+	Cluster       string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorRoute) Reset() {
+	*x = ActorRoute{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorRoute) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorRoute) ProtoMessage() {}
+
+func (x *ActorRoute) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorRoute.ProtoReflect.Descriptor instead.
+func (*ActorRoute) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ActorRoute) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
 // Endpoint is one app that a selection holds.
 type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -236,7 +348,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[3]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +360,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[3]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +373,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{3}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Endpoint) GetApp() string {
@@ -314,7 +426,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[4]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -326,7 +438,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[4]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -339,7 +451,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{4}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Route) GetCluster() string {
@@ -380,7 +492,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[5]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +504,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[5]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +517,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{5}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Cluster) GetApiVersion() string {
@@ -461,7 +573,7 @@ type ClusterSpec struct {
 
 func (x *ClusterSpec) Reset() {
 	*x = ClusterSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +585,7 @@ func (x *ClusterSpec) String() string {
 func (*ClusterSpec) ProtoMessage() {}
 
 func (x *ClusterSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +598,7 @@ func (x *ClusterSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterSpec.ProtoReflect.Descriptor instead.
 func (*ClusterSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{6}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ClusterSpec) GetGateways() []*Gateway {
@@ -549,7 +661,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +673,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +686,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{7}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Trust) GetDomain() string {
@@ -616,7 +728,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +740,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +753,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Gateway) GetAddress() string {
@@ -683,7 +795,7 @@ type AppExport struct {
 
 func (x *AppExport) Reset() {
 	*x = AppExport{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +807,7 @@ func (x *AppExport) String() string {
 func (*AppExport) ProtoMessage() {}
 
 func (x *AppExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +820,7 @@ func (x *AppExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExport.ProtoReflect.Descriptor instead.
 func (*AppExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AppExport) GetApiVersion() string {
@@ -750,7 +862,7 @@ type AppExportSpec struct {
 
 func (x *AppExportSpec) Reset() {
 	*x = AppExportSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +874,7 @@ func (x *AppExportSpec) String() string {
 func (*AppExportSpec) ProtoMessage() {}
 
 func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +887,7 @@ func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExportSpec.ProtoReflect.Descriptor instead.
 func (*AppExportSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AppExportSpec) GetAllow() []*Allow {
@@ -800,7 +912,7 @@ type Allow struct {
 
 func (x *Allow) Reset() {
 	*x = Allow{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +924,7 @@ func (x *Allow) String() string {
 func (*Allow) ProtoMessage() {}
 
 func (x *Allow) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +937,7 @@ func (x *Allow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allow.ProtoReflect.Descriptor instead.
 func (*Allow) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Allow) GetCluster() string {
@@ -849,6 +961,154 @@ func (x *Allow) GetApp() string {
 	return ""
 }
 
+// ActorType says which cluster owns an actor type, and who in other clusters may call its actors.
+// Each actor runs in the owner cluster alone.
+type ActorType struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Always "isthmus.dev/v1alpha1".
+	ApiVersion string `protobuf:"bytes,1,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
+	// Always "ActorType".
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The namespace of the apps that host the type, and the object's own name.
+	Metadata *Metadata `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// The type.
+	Spec          *ActorTypeSpec `protobuf:"bytes,4,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorType) Reset() {
+	*x = ActorType{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorType) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorType) ProtoMessage() {}
+
+func (x *ActorType) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorType.ProtoReflect.Descriptor instead.
+func (*ActorType) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ActorType) GetApiVersion() string {
+	if x != nil {
+		return x.ApiVersion
+	}
+	return ""
+}
+
+func (x *ActorType) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ActorType) GetMetadata() *Metadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *ActorType) GetSpec() *ActorTypeSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// ActorTypeSpec is the body of ActorType.
+type ActorTypeSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The type, as apps name it, such as "Cart".
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// The cluster that owns it. The owner exports the type. In another cluster the object says
+	// which owner to believe, and exports nothing.
+	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The callers in other clusters. An empty list: nobody.
+	Allow []*Allow `protobuf:"bytes,3,rep,name=allow,proto3" json:"allow,omitempty"`
+	// The owner takes no new calls from other clusters: the type is about to get another owner.
+	Draining      bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorTypeSpec) Reset() {
+	*x = ActorTypeSpec{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorTypeSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorTypeSpec) ProtoMessage() {}
+
+func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorTypeSpec.ProtoReflect.Descriptor instead.
+func (*ActorTypeSpec) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ActorTypeSpec) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ActorTypeSpec) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ActorTypeSpec) GetAllow() []*Allow {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *ActorTypeSpec) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
 // AppInstance is an instance of an app that no other source knows of, such as one on a
 // virtual machine whose sidecar does not register itself.
 type AppInstance struct {
@@ -867,7 +1127,7 @@ type AppInstance struct {
 
 func (x *AppInstance) Reset() {
 	*x = AppInstance{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1139,7 @@ func (x *AppInstance) String() string {
 func (*AppInstance) ProtoMessage() {}
 
 func (x *AppInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1152,7 @@ func (x *AppInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstance.ProtoReflect.Descriptor instead.
 func (*AppInstance) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppInstance) GetApiVersion() string {
@@ -941,7 +1201,7 @@ type AppInstanceSpec struct {
 
 func (x *AppInstanceSpec) Reset() {
 	*x = AppInstanceSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1213,7 @@ func (x *AppInstanceSpec) String() string {
 func (*AppInstanceSpec) ProtoMessage() {}
 
 func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1226,7 @@ func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstanceSpec.ProtoReflect.Descriptor instead.
 func (*AppInstanceSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AppInstanceSpec) GetApp() string {
@@ -1021,7 +1281,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1293,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1306,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HealthCheck) GetTcp() *TCPCheck {
@@ -1109,7 +1369,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1381,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1394,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TCPCheck) GetPort() uint32 {
@@ -1161,7 +1421,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1433,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1446,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HTTPCheck) GetPort() uint32 {
@@ -1232,7 +1492,7 @@ type GRPCCheck struct {
 
 func (x *GRPCCheck) Reset() {
 	*x = GRPCCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1504,7 @@ func (x *GRPCCheck) String() string {
 func (*GRPCCheck) ProtoMessage() {}
 
 func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1517,7 @@ func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCCheck.ProtoReflect.Descriptor instead.
 func (*GRPCCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GRPCCheck) GetPort() uint32 {
@@ -1295,9 +1555,16 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x126\n" +
-	"\x04spec\x18\x04 \x01(\v2\".isthmus.v1alpha1.AppEndpointsSpecR\x04spec\"L\n" +
+	"\x04spec\x18\x04 \x01(\v2\".isthmus.v1alpha1.AppEndpointsSpecR\x04spec\"\x85\x01\n" +
 	"\x10AppEndpointsSpec\x128\n" +
-	"\tendpoints\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.EndpointR\tendpoints\"\xa6\x01\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.EndpointR\tendpoints\x127\n" +
+	"\x06actors\x18\x02 \x03(\v2\x1f.isthmus.v1alpha1.ActorEndpointR\x06actors\"Y\n" +
+	"\rActorEndpoint\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x124\n" +
+	"\x06routes\x18\x02 \x03(\v2\x1c.isthmus.v1alpha1.ActorRouteR\x06routes\"&\n" +
+	"\n" +
+	"ActorRoute\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"\xa6\x01\n" +
 	"\bEndpoint\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12/\n" +
@@ -1344,7 +1611,18 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x05Allow\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
-	"\x03app\x18\x03 \x01(\tR\x03app\"\xb1\x01\n" +
+	"\x03app\x18\x03 \x01(\tR\x03app\"\xad\x01\n" +
+	"\tActorType\x12\x1f\n" +
+	"\vapi_version\x18\x01 \x01(\tR\n" +
+	"apiVersion\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
+	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x123\n" +
+	"\x04spec\x18\x04 \x01(\v2\x1f.isthmus.v1alpha1.ActorTypeSpecR\x04spec\"\x84\x01\n" +
+	"\rActorTypeSpec\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12-\n" +
+	"\x05allow\x18\x03 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x1a\n" +
+	"\bdraining\x18\x04 \x01(\bR\bdraining\"\xb1\x01\n" +
 	"\vAppInstance\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +
@@ -1388,50 +1666,59 @@ func file_isthmus_v1alpha1_objects_proto_rawDescGZIP() []byte {
 	return file_isthmus_v1alpha1_objects_proto_rawDescData
 }
 
-var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Metadata)(nil),         // 0: isthmus.v1alpha1.Metadata
 	(*AppEndpoints)(nil),     // 1: isthmus.v1alpha1.AppEndpoints
 	(*AppEndpointsSpec)(nil), // 2: isthmus.v1alpha1.AppEndpointsSpec
-	(*Endpoint)(nil),         // 3: isthmus.v1alpha1.Endpoint
-	(*Route)(nil),            // 4: isthmus.v1alpha1.Route
-	(*Cluster)(nil),          // 5: isthmus.v1alpha1.Cluster
-	(*ClusterSpec)(nil),      // 6: isthmus.v1alpha1.ClusterSpec
-	(*Trust)(nil),            // 7: isthmus.v1alpha1.Trust
-	(*Gateway)(nil),          // 8: isthmus.v1alpha1.Gateway
-	(*AppExport)(nil),        // 9: isthmus.v1alpha1.AppExport
-	(*AppExportSpec)(nil),    // 10: isthmus.v1alpha1.AppExportSpec
-	(*Allow)(nil),            // 11: isthmus.v1alpha1.Allow
-	(*AppInstance)(nil),      // 12: isthmus.v1alpha1.AppInstance
-	(*AppInstanceSpec)(nil),  // 13: isthmus.v1alpha1.AppInstanceSpec
-	(*HealthCheck)(nil),      // 14: isthmus.v1alpha1.HealthCheck
-	(*TCPCheck)(nil),         // 15: isthmus.v1alpha1.TCPCheck
-	(*HTTPCheck)(nil),        // 16: isthmus.v1alpha1.HTTPCheck
-	(*GRPCCheck)(nil),        // 17: isthmus.v1alpha1.GRPCCheck
+	(*ActorEndpoint)(nil),    // 3: isthmus.v1alpha1.ActorEndpoint
+	(*ActorRoute)(nil),       // 4: isthmus.v1alpha1.ActorRoute
+	(*Endpoint)(nil),         // 5: isthmus.v1alpha1.Endpoint
+	(*Route)(nil),            // 6: isthmus.v1alpha1.Route
+	(*Cluster)(nil),          // 7: isthmus.v1alpha1.Cluster
+	(*ClusterSpec)(nil),      // 8: isthmus.v1alpha1.ClusterSpec
+	(*Trust)(nil),            // 9: isthmus.v1alpha1.Trust
+	(*Gateway)(nil),          // 10: isthmus.v1alpha1.Gateway
+	(*AppExport)(nil),        // 11: isthmus.v1alpha1.AppExport
+	(*AppExportSpec)(nil),    // 12: isthmus.v1alpha1.AppExportSpec
+	(*Allow)(nil),            // 13: isthmus.v1alpha1.Allow
+	(*ActorType)(nil),        // 14: isthmus.v1alpha1.ActorType
+	(*ActorTypeSpec)(nil),    // 15: isthmus.v1alpha1.ActorTypeSpec
+	(*AppInstance)(nil),      // 16: isthmus.v1alpha1.AppInstance
+	(*AppInstanceSpec)(nil),  // 17: isthmus.v1alpha1.AppInstanceSpec
+	(*HealthCheck)(nil),      // 18: isthmus.v1alpha1.HealthCheck
+	(*TCPCheck)(nil),         // 19: isthmus.v1alpha1.TCPCheck
+	(*HTTPCheck)(nil),        // 20: isthmus.v1alpha1.HTTPCheck
+	(*GRPCCheck)(nil),        // 21: isthmus.v1alpha1.GRPCCheck
 }
 var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	0,  // 0: isthmus.v1alpha1.AppEndpoints.metadata:type_name -> isthmus.v1alpha1.Metadata
 	2,  // 1: isthmus.v1alpha1.AppEndpoints.spec:type_name -> isthmus.v1alpha1.AppEndpointsSpec
-	3,  // 2: isthmus.v1alpha1.AppEndpointsSpec.endpoints:type_name -> isthmus.v1alpha1.Endpoint
-	4,  // 3: isthmus.v1alpha1.Endpoint.routes:type_name -> isthmus.v1alpha1.Route
-	0,  // 4: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
-	6,  // 5: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
-	8,  // 6: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
-	7,  // 7: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
-	0,  // 8: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
-	10, // 9: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
-	11, // 10: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 11: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
-	13, // 12: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
-	14, // 13: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
-	15, // 14: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
-	16, // 15: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
-	17, // 16: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	5,  // 2: isthmus.v1alpha1.AppEndpointsSpec.endpoints:type_name -> isthmus.v1alpha1.Endpoint
+	3,  // 3: isthmus.v1alpha1.AppEndpointsSpec.actors:type_name -> isthmus.v1alpha1.ActorEndpoint
+	4,  // 4: isthmus.v1alpha1.ActorEndpoint.routes:type_name -> isthmus.v1alpha1.ActorRoute
+	6,  // 5: isthmus.v1alpha1.Endpoint.routes:type_name -> isthmus.v1alpha1.Route
+	0,  // 6: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
+	8,  // 7: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
+	10, // 8: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
+	9,  // 9: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
+	0,  // 10: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
+	12, // 11: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
+	13, // 12: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 13: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
+	15, // 14: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
+	13, // 15: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 16: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
+	17, // 17: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
+	18, // 18: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
+	19, // 19: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
+	20, // 20: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
+	21, // 21: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_objects_proto_init() }
@@ -1439,14 +1726,14 @@ func file_isthmus_v1alpha1_objects_proto_init() {
 	if File_isthmus_v1alpha1_objects_proto != nil {
 		return
 	}
-	file_isthmus_v1alpha1_objects_proto_msgTypes[4].OneofWrappers = []any{}
+	file_isthmus_v1alpha1_objects_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_objects_proto_rawDesc), len(file_isthmus_v1alpha1_objects_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1608,7 +1608,9 @@ type ResolveRequest struct {
 	App    *App                   `protobuf:"bytes,2,opt,name=app,proto3" json:"app,omitempty"`
 	// For operators: the cluster that the caller runs in, where that is another. Then the answer
 	// is what this cluster exports to it, and what its gateway would do.
-	Cluster       string `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Cluster string `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	// Instead of app: an actor type of the caller's namespace.
+	Actor         string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1660,6 +1662,13 @@ func (x *ResolveRequest) GetApp() *App {
 func (x *ResolveRequest) GetCluster() string {
 	if x != nil {
 		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ResolveRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
 	}
 	return ""
 }
@@ -5333,8 +5342,10 @@ type Export struct {
 	// app's host name. None where two would be called the same.
 	Instances []uint32 `protobuf:"fixed32,8,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	// The zones of instances or, where there are none, of addresses, as in ViewRoute.
-	Zones         []string `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`
-	ZoneOf        []byte   `protobuf:"bytes,10,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
+	Zones  []string `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`
+	ZoneOf []byte   `protobuf:"bytes,10,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
+	// Of an actor type, whose app-id is "actor/" and the type; the rest but allow is 0 then.
+	Actor         *ActorExport `protobuf:"bytes,11,opt,name=actor,proto3" json:"actor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5439,6 +5450,401 @@ func (x *Export) GetZoneOf() []byte {
 	return nil
 }
 
+func (x *Export) GetActor() *ActorExport {
+	if x != nil {
+		return x.Actor
+	}
+	return nil
+}
+
+// ActorExport is what an export says of an actor type.
+type ActorExport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Object        string                 `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"` // the ActorType's name
+	Draining      bool                   `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorExport) Reset() {
+	*x = ActorExport{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorExport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorExport) ProtoMessage() {}
+
+func (x *ActorExport) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
+func (*ActorExport) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *ActorExport) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *ActorExport) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+type ActorsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorsRequest) Reset() {
+	*x = ActorsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorsRequest) ProtoMessage() {}
+
+func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
+func (*ActorsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *ActorsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+type ActorsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering one
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Imports       []*ImportedActors      `protobuf:"bytes,3,rep,name=imports,proto3" json:"imports,omitempty"`
+	Owned         []*OwnedActors         `protobuf:"bytes,4,rep,name=owned,proto3" json:"owned,omitempty"`
+	Clusters      []*ActorCluster        `protobuf:"bytes,5,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorsResponse) Reset() {
+	*x = ActorsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorsResponse) ProtoMessage() {}
+
+func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
+func (*ActorsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
+}
+
+func (x *ActorsResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ActorsResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ActorsResponse) GetImports() []*ImportedActors {
+	if x != nil {
+		return x.Imports
+	}
+	return nil
+}
+
+func (x *ActorsResponse) GetOwned() []*OwnedActors {
+	if x != nil {
+		return x.Owned
+	}
+	return nil
+}
+
+func (x *ActorsResponse) GetClusters() []*ActorCluster {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+// ImportedActors is an actor type that apps of the namespace select.
+type ImportedActors struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`     // empty where none is known
+	Problem       string                 `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"` // why nothing may be bridged; empty where it may
+	Stale         bool                   `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`    // the owner's lease has run out
+	Draining      bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	Callers       []string               `protobuf:"bytes,6,rep,name=callers,proto3" json:"callers,omitempty"` // app-ids whose selection holds it from that owner
+	Allow         []*Allow               `protobuf:"bytes,7,rep,name=allow,proto3" json:"allow,omitempty"`     // whom of this cluster the owner allows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportedActors) Reset() {
+	*x = ImportedActors{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportedActors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportedActors) ProtoMessage() {}
+
+func (x *ImportedActors) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
+func (*ImportedActors) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
+}
+
+func (x *ImportedActors) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ImportedActors) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ImportedActors) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *ImportedActors) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+func (x *ImportedActors) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *ImportedActors) GetCallers() []string {
+	if x != nil {
+		return x.Callers
+	}
+	return nil
+}
+
+func (x *ImportedActors) GetAllow() []*Allow {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+// OwnedActors is an actor type that this cluster owns.
+type OwnedActors struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Problem       string                 `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
+	Allow         []*Allow               `protobuf:"bytes,4,rep,name=allow,proto3" json:"allow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnedActors) Reset() {
+	*x = OwnedActors{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnedActors) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnedActors) ProtoMessage() {}
+
+func (x *OwnedActors) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
+func (*OwnedActors) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *OwnedActors) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *OwnedActors) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *OwnedActors) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *OwnedActors) GetAllow() []*Allow {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+// ActorCluster is another cluster, whose bridge may call this one's.
+type ActorCluster struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"` // trust domain of its apps; empty: any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActorCluster) Reset() {
+	*x = ActorCluster{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActorCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActorCluster) ProtoMessage() {}
+
+func (x *ActorCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
+func (*ActorCluster) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *ActorCluster) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ActorCluster) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
 type SupportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -5447,7 +5853,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5459,7 +5865,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5472,7 +5878,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
 }
 
 type SupportResponse struct {
@@ -5485,7 +5891,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5497,7 +5903,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5510,7 +5916,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -5535,7 +5941,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5547,7 +5953,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5560,7 +5966,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
 }
 
 type CheckRequest struct {
@@ -5573,7 +5979,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5585,7 +5991,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5598,7 +6004,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -5628,7 +6034,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5640,7 +6046,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5653,7 +6059,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -5699,7 +6105,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5711,7 +6117,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5724,7 +6130,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -5802,7 +6208,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5814,7 +6220,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5827,7 +6233,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -6007,7 +6413,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6019,7 +6425,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6032,7 +6438,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -6096,7 +6502,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6108,7 +6514,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6121,7 +6527,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -6161,7 +6567,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6173,7 +6579,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6186,7 +6592,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -6251,7 +6657,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6263,7 +6669,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6276,7 +6682,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -6325,7 +6731,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6337,7 +6743,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6350,7 +6756,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -6399,7 +6805,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6411,7 +6817,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6424,7 +6830,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -6460,7 +6866,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6472,7 +6878,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6485,7 +6891,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -6528,7 +6934,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6540,7 +6946,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6553,7 +6959,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *DNSHost) GetName() string {
@@ -6600,7 +7006,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6612,7 +7018,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6625,7 +7031,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -6696,7 +7102,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6708,7 +7114,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6721,7 +7127,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -6794,7 +7200,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6806,7 +7212,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6819,7 +7225,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -6874,7 +7280,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6886,7 +7292,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6899,7 +7305,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -6956,7 +7362,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6968,7 +7374,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6981,7 +7387,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -7164,7 +7570,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7176,7 +7582,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7189,7 +7595,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -7226,7 +7632,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7238,7 +7644,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7251,7 +7657,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -7301,7 +7707,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7313,7 +7719,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7326,7 +7732,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -7375,7 +7781,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7387,7 +7793,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7400,7 +7806,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -7434,7 +7840,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7446,7 +7852,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7459,7 +7865,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -7485,7 +7891,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7497,7 +7903,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7510,7 +7916,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -7530,7 +7936,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7542,7 +7948,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7555,7 +7961,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -7582,7 +7988,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7594,7 +8000,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7607,7 +8013,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -7632,7 +8038,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7644,7 +8050,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7657,7 +8063,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 type InvitationsResponse struct {
@@ -7669,7 +8075,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7681,7 +8087,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7694,7 +8100,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -7713,7 +8119,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7725,7 +8131,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7738,7 +8144,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -7770,7 +8176,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7782,7 +8188,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7795,7 +8201,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *LinkState) GetId() string {
@@ -7891,7 +8297,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7903,7 +8309,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7916,7 +8322,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -7938,7 +8344,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7950,7 +8356,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7963,7 +8369,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -8006,7 +8412,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8018,7 +8424,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8031,7 +8437,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -8070,7 +8476,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8082,7 +8488,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8095,7 +8501,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -8177,7 +8583,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8189,7 +8595,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8202,7 +8608,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -8293,7 +8699,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8305,7 +8711,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8318,7 +8724,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -8345,7 +8751,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8357,7 +8763,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8370,7 +8776,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -8398,7 +8804,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8410,7 +8816,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8423,7 +8829,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -8461,7 +8867,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8473,7 +8879,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8486,7 +8892,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -8533,7 +8939,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8545,7 +8951,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8558,7 +8964,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -8577,7 +8983,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8589,7 +8995,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8602,7 +9008,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 // Invitation is the public part of an invitation.
@@ -8623,7 +9029,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8635,7 +9041,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8648,7 +9054,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -8847,11 +9253,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x15STATE_UNKNOWN_CLUSTER\x10\x05\x12\x11\n" +
 	"\rSTATE_UNHEARD\x10\x06\x12\x17\n" +
 	"\x13STATE_LEASE_EXPIRED\x10\a\x12\x13\n" +
-	"\x0fSTATE_DELEGATED\x10\b\"\x82\x01\n" +
+	"\x0fSTATE_DELEGATED\x10\b\"\x98\x01\n" +
 	"\x0eResolveRequest\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x18\n" +
-	"\acluster\x18\x03 \x01(\tR\acluster\"\x89\x02\n" +
+	"\acluster\x18\x03 \x01(\tR\acluster\x12\x14\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\"\x89\x02\n" +
 	"\bDecision\x12\x18\n" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -9135,7 +9542,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bholds_ms\x18\t \x01(\rR\aholdsMs\x12\x18\n" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12\x1e\n" +
-	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\"\xad\x02\n" +
+	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\"\xe2\x02\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -9147,7 +9554,35 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\tinstances\x18\b \x03(\aR\tinstances\x12\x14\n" +
 	"\x05zones\x18\t \x03(\tR\x05zones\x12\x17\n" +
 	"\azone_of\x18\n" +
-	" \x01(\fR\x06zoneOf\"\x10\n" +
+	" \x01(\fR\x06zoneOf\x123\n" +
+	"\x05actor\x18\v \x01(\v2\x1d.isthmus.v1alpha1.ActorExportR\x05actor\"A\n" +
+	"\vActorExport\x12\x16\n" +
+	"\x06object\x18\x01 \x01(\tR\x06object\x12\x1a\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"-\n" +
+	"\rActorsRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\xf3\x01\n" +
+	"\x0eActorsResponse\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12:\n" +
+	"\aimports\x18\x03 \x03(\v2 .isthmus.v1alpha1.ImportedActorsR\aimports\x123\n" +
+	"\x05owned\x18\x04 \x03(\v2\x1d.isthmus.v1alpha1.OwnedActorsR\x05owned\x12:\n" +
+	"\bclusters\x18\x05 \x03(\v2\x1e.isthmus.v1alpha1.ActorClusterR\bclusters\"\xcf\x01\n" +
+	"\x0eImportedActors\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\x12\x14\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12\x18\n" +
+	"\acallers\x18\x06 \x03(\tR\acallers\x12-\n" +
+	"\x05allow\x18\a \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\"\x86\x01\n" +
+	"\vOwnedActors\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x1a\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\x12-\n" +
+	"\x05allow\x18\x04 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\":\n" +
+	"\fActorCluster\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06domain\x18\x02 \x01(\tR\x06domain\"\x10\n" +
 	"\x0eSupportRequest\"9\n" +
 	"\x0fSupportResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -9431,7 +9866,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bPolicies\x12!.isthmus.v1alpha1.PoliciesRequest\x1a\".isthmus.v1alpha1.PoliciesResponse0\x012\xab\x01\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
-	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012\xf3\x01\n" +
+	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012V\n" +
+	"\x06Actors\x12L\n" +
+	"\x05Watch\x12\x1f.isthmus.v1alpha1.ActorsRequest\x1a .isthmus.v1alpha1.ActorsResponse0\x012\xf3\x01\n" +
 	"\x06Status\x12K\n" +
 	"\x06Status\x12\x1f.isthmus.v1alpha1.StatusRequest\x1a .isthmus.v1alpha1.StatusResponse\x12J\n" +
 	"\x05Check\x12\x1e.isthmus.v1alpha1.CheckRequest\x1a\x1f.isthmus.v1alpha1.CheckResponse0\x01\x12P\n" +
@@ -9460,7 +9897,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 117)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),        // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),                 // 1: isthmus.v1alpha1.App
@@ -9536,51 +9973,57 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*RenewResponse)(nil),       // 71: isthmus.v1alpha1.RenewResponse
 	(*ExportsResponse)(nil),     // 72: isthmus.v1alpha1.ExportsResponse
 	(*Export)(nil),              // 73: isthmus.v1alpha1.Export
-	(*SupportRequest)(nil),      // 74: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),     // 75: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),       // 76: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),        // 77: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),       // 78: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),         // 79: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),      // 80: isthmus.v1alpha1.StatusResponse
-	(*PoliciesStatus)(nil),      // 81: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),           // 82: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),           // 83: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),        // 84: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),           // 85: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),         // 86: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),         // 87: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),             // 88: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),        // 89: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),         // 90: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),         // 91: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),       // 92: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),          // 93: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),               // 94: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),       // 95: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),         // 96: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),       // 97: isthmus.v1alpha1.InviteRequest
-	(*InviteResponse)(nil),      // 98: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),       // 99: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),       // 100: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),      // 101: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),  // 102: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil), // 103: isthmus.v1alpha1.InvitationsResponse
-	(*RevokeRequest)(nil),       // 104: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),           // 105: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),    // 106: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),   // 107: isthmus.v1alpha1.LinkTrustResponse
-	(*LackingApp)(nil),          // 108: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),         // 109: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),        // 110: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),           // 111: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),         // 112: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),           // 113: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),     // 114: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),        // 115: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),            // 116: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),          // 117: isthmus.v1alpha1.Invitation
-	(*Allow)(nil),               // 118: isthmus.v1alpha1.Allow
+	(*ActorExport)(nil),         // 74: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),       // 75: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),      // 76: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),      // 77: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),         // 78: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),        // 79: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),      // 80: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),     // 81: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),       // 82: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),        // 83: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),       // 84: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),         // 85: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),      // 86: isthmus.v1alpha1.StatusResponse
+	(*PoliciesStatus)(nil),      // 87: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),           // 88: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),           // 89: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),        // 90: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),           // 91: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),         // 92: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),         // 93: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),             // 94: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),        // 95: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),         // 96: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),         // 97: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),       // 98: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),          // 99: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),               // 100: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),       // 101: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),         // 102: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),       // 103: isthmus.v1alpha1.InviteRequest
+	(*InviteResponse)(nil),      // 104: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),       // 105: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),       // 106: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),      // 107: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),  // 108: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil), // 109: isthmus.v1alpha1.InvitationsResponse
+	(*RevokeRequest)(nil),       // 110: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),           // 111: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),    // 112: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),   // 113: isthmus.v1alpha1.LinkTrustResponse
+	(*LackingApp)(nil),          // 114: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),         // 115: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),        // 116: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),           // 117: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),         // 118: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),           // 119: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),     // 120: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),        // 121: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),            // 122: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),          // 123: isthmus.v1alpha1.Invitation
+	(*Allow)(nil),               // 124: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -9663,95 +10106,103 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	73,  // 77: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
 	1,   // 78: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
 	1,   // 79: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	118, // 80: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 81: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	79,  // 82: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	91,  // 83: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	92,  // 84: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	93,  // 85: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	89,  // 86: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	90,  // 87: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	85,  // 88: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	83,  // 89: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	82,  // 90: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	81,  // 91: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	1,   // 92: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	84,  // 93: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	86,  // 94: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	87,  // 95: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	88,  // 96: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	92,  // 97: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	92,  // 98: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	95,  // 99: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	94,  // 100: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	96,  // 101: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	105, // 102: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	96,  // 103: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	105, // 104: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	108, // 105: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	1,   // 106: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	115, // 107: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	116, // 108: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	114, // 109: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 110: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	20,  // 111: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	23,  // 112: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	34,  // 113: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	37,  // 114: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	38,  // 115: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28,  // 116: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	57,  // 117: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	62,  // 118: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	65,  // 119: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	54,  // 120: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	50,  // 121: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	44,  // 122: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	41,  // 123: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	69,  // 124: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	70,  // 125: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	76,  // 126: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	77,  // 127: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	74,  // 128: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	97,  // 129: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	99,  // 130: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	100, // 131: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	101, // 132: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	102, // 133: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	104, // 134: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	106, // 135: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	109, // 136: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	12,  // 137: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	21,  // 138: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	25,  // 139: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	35,  // 140: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	25,  // 141: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	39,  // 142: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	29,  // 143: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	58,  // 144: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	63,  // 145: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	66,  // 146: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	55,  // 147: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	51,  // 148: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	45,  // 149: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	42,  // 150: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	72,  // 151: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	71,  // 152: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	80,  // 153: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	78,  // 154: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	75,  // 155: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	98,  // 156: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	105, // 157: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	105, // 158: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	105, // 159: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	103, // 160: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	105, // 161: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	107, // 162: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	110, // 163: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	137, // [137:164] is the sub-list for method output_type
-	110, // [110:137] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	124, // 80: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	74,  // 81: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	77,  // 82: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	78,  // 83: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	79,  // 84: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	124, // 85: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	124, // 86: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 87: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	85,  // 88: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	97,  // 89: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	98,  // 90: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	99,  // 91: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	95,  // 92: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	96,  // 93: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	91,  // 94: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	89,  // 95: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	88,  // 96: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	87,  // 97: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	1,   // 98: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	90,  // 99: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	92,  // 100: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	93,  // 101: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	94,  // 102: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	98,  // 103: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	98,  // 104: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	101, // 105: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	100, // 106: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	102, // 107: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	111, // 108: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	102, // 109: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	111, // 110: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	114, // 111: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	1,   // 112: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	121, // 113: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	122, // 114: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	120, // 115: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 116: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	20,  // 117: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	23,  // 118: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	34,  // 119: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	37,  // 120: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	38,  // 121: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28,  // 122: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	57,  // 123: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	62,  // 124: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	65,  // 125: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	54,  // 126: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	50,  // 127: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	44,  // 128: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	41,  // 129: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	69,  // 130: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	70,  // 131: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	75,  // 132: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	82,  // 133: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	83,  // 134: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	80,  // 135: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	103, // 136: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	105, // 137: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	106, // 138: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	107, // 139: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	108, // 140: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	110, // 141: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	112, // 142: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	115, // 143: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	12,  // 144: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	21,  // 145: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	25,  // 146: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	35,  // 147: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	25,  // 148: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	39,  // 149: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	29,  // 150: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	58,  // 151: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	63,  // 152: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	66,  // 153: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	55,  // 154: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	51,  // 155: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	45,  // 156: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	42,  // 157: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	72,  // 158: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	71,  // 159: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	76,  // 160: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	86,  // 161: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	84,  // 162: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	81,  // 163: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	104, // 164: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	111, // 165: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	111, // 166: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	111, // 167: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	109, // 168: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	111, // 169: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	113, // 170: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	116, // 171: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	144, // [144:172] is the sub-list for method output_type
+	116, // [116:144] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -9766,12 +10217,12 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Unreached)(nil),
 		(*WatchRequest_Calls)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[108].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[114].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[109].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[115].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -9783,9 +10234,9 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   117,
+			NumMessages:   123,
 			NumExtensions: 0,
-			NumServices:   7,
+			NumServices:   8,
 		},
 		GoTypes:           file_isthmus_v1alpha1_services_proto_goTypes,
 		DependencyIndexes: file_isthmus_v1alpha1_services_proto_depIdxs,

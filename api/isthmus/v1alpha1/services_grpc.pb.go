@@ -971,6 +971,119 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Actors_Watch_FullMethodName = "/isthmus.v1alpha1.Actors/Watch"
+)
+
+// ActorsClient is the client API for Actors service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Actors tells a cluster's bridges which actors to bridge.
+type ActorsClient interface {
+	// Watch streams the actor types of a namespace, whole each time that one changes. The caller
+	// must be the namespace's bridge, or an operator.
+	Watch(ctx context.Context, in *ActorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ActorsResponse], error)
+}
+
+type actorsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewActorsClient(cc grpc.ClientConnInterface) ActorsClient {
+	return &actorsClient{cc}
+}
+
+func (c *actorsClient) Watch(ctx context.Context, in *ActorsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ActorsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Actors_ServiceDesc.Streams[0], Actors_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ActorsRequest, ActorsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Actors_WatchClient = grpc.ServerStreamingClient[ActorsResponse]
+
+// ActorsServer is the server API for Actors service.
+// All implementations must embed UnimplementedActorsServer
+// for forward compatibility.
+//
+// Actors tells a cluster's bridges which actors to bridge.
+type ActorsServer interface {
+	// Watch streams the actor types of a namespace, whole each time that one changes. The caller
+	// must be the namespace's bridge, or an operator.
+	Watch(*ActorsRequest, grpc.ServerStreamingServer[ActorsResponse]) error
+	mustEmbedUnimplementedActorsServer()
+}
+
+// UnimplementedActorsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedActorsServer struct{}
+
+func (UnimplementedActorsServer) Watch(*ActorsRequest, grpc.ServerStreamingServer[ActorsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedActorsServer) mustEmbedUnimplementedActorsServer() {}
+func (UnimplementedActorsServer) testEmbeddedByValue()                {}
+
+// UnsafeActorsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ActorsServer will
+// result in compilation errors.
+type UnsafeActorsServer interface {
+	mustEmbedUnimplementedActorsServer()
+}
+
+func RegisterActorsServer(s grpc.ServiceRegistrar, srv ActorsServer) {
+	// If the following call panics, it indicates UnimplementedActorsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Actors_ServiceDesc, srv)
+}
+
+func _Actors_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ActorsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ActorsServer).Watch(m, &grpc.GenericServerStream[ActorsRequest, ActorsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Actors_WatchServer = grpc.ServerStreamingServer[ActorsResponse]
+
+// Actors_ServiceDesc is the grpc.ServiceDesc for Actors service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Actors_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Actors",
+	HandlerType: (*ActorsServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _Actors_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
 	Status_Status_FullMethodName  = "/isthmus.v1alpha1.Status/Status"
 	Status_Check_FullMethodName   = "/isthmus.v1alpha1.Status/Check"
 	Status_Support_FullMethodName = "/isthmus.v1alpha1.Status/Support"

@@ -25,10 +25,16 @@ func Family(pid int) []int {
 	return all
 }
 
-// CPU is the CPU time, user and system, that a process and its children have had. The
-// scheduler's own count is used: that of /proc/<pid>/stat is in 10 ms.
-func CPU(pid int) (total time.Duration, err error) {
-	for _, p := range Family(pid) {
+// CPU is the CPU time, user and system, that a process and its children have had.
+func CPU(pid int) (time.Duration, error) { return scheduled(Family(pid)) }
+
+// ChildrenCPU is the CPU time that the children of this process, and theirs, have had.
+func ChildrenCPU() (time.Duration, error) { return scheduled(Family(os.Getpid())[1:]) }
+
+// scheduled is the scheduler's own count of the CPU time of processes: that of /proc/<pid>/stat is in
+// 10 ms.
+func scheduled(processes []int) (total time.Duration, err error) {
+	for _, p := range processes {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p))
 		if err != nil || len(threads) == 0 {
 			return 0, fmt.Errorf("process %d is gone, or this kernel keeps no schedstat", p)

@@ -125,7 +125,7 @@ func (s *kubernetes) close() error {
 // resource is what the API calls a kind.
 func resource(kind catalog.Kind) schema.GroupVersionResource {
 	plural := map[catalog.Kind]string{
-		catalog.KindAppEndpoints: "appendpoints", catalog.KindAppExport: "appexports", catalog.KindAppInstance: "appinstances", catalog.KindCluster: "clusters",
+		catalog.KindActorType: "actortypes", catalog.KindAppEndpoints: "appendpoints", catalog.KindAppExport: "appexports", catalog.KindAppInstance: "appinstances", catalog.KindCluster: "clusters",
 	}[kind]
 	return schema.FromAPIVersionAndKind(catalog.Version, "").GroupVersion().WithResource(plural)
 }

@@ -11,6 +11,7 @@ func TestAKindHasManyNames(t *testing.T) {
 	for want, names := range map[catalog.Kind]string{
 		catalog.KindAppEndpoints: "AppEndpoints appendpoints APPENDPOINTS appendpoint aep AEP",
 		catalog.KindAppExport:    "AppExport appexports axp",
+		catalog.KindActorType:    "ActorType actortypes acty",
 		catalog.KindAppInstance:  "AppInstance appinstances ain",
 		catalog.KindCluster:      "Cluster clusters icl",
 		All:                      "all ALL",
@@ -23,7 +24,7 @@ func TestAKindHasManyNames(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"clutser": `did you mean "cluster"?`,
-		"pods":    "want appendpoints (aep), appexports (axp), appinstances (ain), clusters (icl) or all",
+		"pods":    "want actortypes (acty), appendpoints (aep), appexports (axp), appinstances (ain), clusters (icl) or all",
 		"":        "unknown kind",
 	} {
 		if _, err := Parse(name); err == nil || !strings.Contains(err.Error(), want) {

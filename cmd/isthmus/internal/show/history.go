@@ -119,6 +119,9 @@ func parts(o catalog.Object) map[string]string {
 			e := &o.Endpoints[i]
 			all[e.App.Within(o.App.Namespace)] = fmt.Sprint(e.Routes, e.WhenStale, e.Locality)
 		}
+		for _, a := range o.Actors {
+			all["actors "+a.Type] = fmt.Sprint(a.Clusters)
+		}
 	case *catalog.AppExport:
 		for _, a := range o.Allow {
 			all[a.String()] = ""
@@ -140,6 +143,11 @@ func parts(o catalog.Object) map[string]string {
 		}
 		if o.Trust.Roots != "" {
 			all["trust.roots"] = o.Trust.Roots
+		}
+	case *catalog.ActorType:
+		all["type"], all["owner"], all["draining"] = o.Type, o.Owner, fmt.Sprint(o.Draining)
+		for _, a := range o.Allow {
+			all[a.String()] = ""
 		}
 	case *catalog.AppInstance:
 		all["app"], all["address"] = o.App, o.Address.String()

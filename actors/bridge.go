@@ -1,0 +1,127 @@
+package actors
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/throttle"
+)
+
+// Bridge is the bridge of one namespace in one cluster.
+type Bridge struct {
+	cfg      *Config
+	log      *slog.Logger
+	often    *throttle.Log // for lines that callers cause
+	identity *identity.Source
+	sidecar  Sidecar
+	client   *http.Client
+
+	view      live.Value[*catalog.ActorView]
+	local     live.Value[map[string]string] // types that apps of this cluster host, and where
+	announced atomic.Pointer[[]string]      // types that the sidecar was told of last
+}
+
+// New makes a bridge, and starts nothing.
+func New(cfg *Config, sidecar Sidecar, log *slog.Logger) (*Bridge, error) {
+	source, err := identity.New(cfg.Identity, cfg.App(), log)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy, transport.MaxIdleConnsPerHost, transport.DisableCompression = nil, idleConnections, true
+	return &Bridge{
+		cfg: cfg, log: log, often: throttle.New(log, throttle.Interval), identity: source, sidecar: sidecar,
+		client: &http.Client{Transport: transport},
+	}, nil
+}
+
+// idleConnections to the sidecar are kept; it is on the same machine.
+const idleConnections = 256
+
+// Run runs the bridge until ctx ends. It listens once it knows what to bridge, since the sidecar
+// reads the types that it hosts when its app first listens.
+func (b *Bridge) Run(ctx context.Context) error {
+	defer b.client.CloseIdleConnections()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return b.identity.Run(ctx) })
+	group.Go(func() error { return b.follow(ctx) })
+	group.Go(func() error { return b.watchPlacement(ctx) })
+	group.Go(func() error {
+		if _, err := b.view.Wait(ctx); err != nil {
+			return nil
+		}
+		if _, err := b.local.Wait(ctx); err != nil {
+			return nil
+		}
+		listener, err := net.Listen("tcp", b.cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("listen for the sidecar: %w; name another address in listen, and in the sidecar's app port", err)
+		}
+		b.log.Info("bridge for actors is running", "namespace", b.cfg.Namespace, "listen", listener.Addr().String(), "daprd", b.cfg.Daprd)
+		group.Go(func() error { return b.serve(ctx, listener) })
+		group.Go(func() error { return b.sidecar.Run(ctx) })
+		return b.host(ctx)
+	})
+	return group.Wait()
+}
+
+// drainTimeout is how long calls under way may take when the bridge ends.
+const drainTimeout = 5 * time.Second
+
+func (b *Bridge) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{Handler: b.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		if server.Shutdown(within) != nil {
+			server.Close()
+		}
+	})
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the sidecar: %w", err)
+	}
+	return nil
+}
+
+// Handler is what the sidecar calls.
+func (b *Bridge) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /dapr/config", b.config)
+	mux.HandleFunc("PUT /actors/{type}/{id}/method/{method...}", b.passOn)
+	mux.HandleFunc("DELETE /actors/{type}/{id}", func(http.ResponseWriter, *http.Request) {}) // the actor itself is in its owner cluster
+	mux.HandleFunc("POST "+bridgePath, b.takeIn)
+	return mux
+}
+
+// idleTimeout is how long the sidecar remembers an actor that nobody calls. It costs it a lock and a
+// timer.
+const idleTimeout = "1m"
+
+// maxDepth is more than any owner's own bound on reentrant calls, which decides.
+const maxDepth = 256
+
+// config tells the sidecar which types it hosts. Reentrant calls pass, and the owner's own setting
+// decides.
+func (b *Bridge) config(w http.ResponseWriter, _ *http.Request) {
+	types := b.hosted()
+	b.announced.Store(&types)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the sidecar has gone when this fails
+		"entities": types, "actorIdleTimeout": idleTimeout, "drainRebalancedActors": true,
+		"reentrancy": map[string]any{"enabled": true, "maxStackDepth": maxDepth},
+	})
+}

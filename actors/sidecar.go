@@ -1,0 +1,124 @@
+package actors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/live"
+)
+
+// Sidecar is the bridge's own sidecar. Run is called once; Restart has it read its app's
+// configuration again, and returns once it is about to.
+type Sidecar interface {
+	Run(context.Context) error
+	Restart(context.Context) error
+}
+
+// Injected is a sidecar that somebody else starts, as Kubernetes does, and starts again when it ends.
+type Injected struct{ Daprd string } // host:port of its HTTP API
+
+// Run returns when ctx ends.
+func (s Injected) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Restart tells the sidecar to end.
+func (s Injected) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Daprd+"/v1.0/shutdown", nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("tell the sidecar at %s to end: %w", s.Daprd, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode/100 != 2 {
+		return fmt.Errorf("tell the sidecar at %s to end: %s", s.Daprd, res.Status)
+	}
+	return nil
+}
+
+// Child is a sidecar that the bridge starts itself, and starts again when it ends.
+type Child struct {
+	Command []string // of daprd
+	Log     *slog.Logger
+
+	again chan struct{} // has room for one: it is to be started again
+}
+
+// NewChild makes a Child, and starts nothing.
+func NewChild(command []string, log *slog.Logger) *Child {
+	return &Child{Command: command, Log: log, again: make(chan struct{}, 1)}
+}
+
+// stopTimeout is how long a sidecar may take to end.
+const stopTimeout = 10 * time.Second
+
+// Run keeps the sidecar running until ctx ends.
+func (c *Child) Run(ctx context.Context) error {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		start := time.Now()
+		err := c.live(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errAgain) || time.Since(start) > time.Minute:
+			failures = -1
+		default:
+			c.Log.Warn("the sidecar has ended; starting it again", "err", err)
+			live.Sleep(ctx, live.Backoff(200*time.Millisecond, 10*time.Second, failures))
+		}
+	}
+	return nil
+}
+
+var errAgain = errors.New("it was told to start again")
+
+// live starts the sidecar and waits until it has ended.
+func (c *Child) live(ctx context.Context) error {
+	cmd := exec.Command(c.Command[0], c.Command[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = endsWithParent()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the sidecar: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	var why error
+	select {
+	case err := <-done:
+		return err
+	case <-c.again:
+		why = errAgain
+	case <-ctx.Done():
+		why = ctx.Err()
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended just now
+	select {
+	case <-done:
+	case <-time.After(stopTimeout):
+		_ = cmd.Process.Kill()
+		<-done
+	}
+	return why
+}
+
+// Restart has the sidecar started again.
+func (c *Child) Restart(context.Context) error {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+	return nil
+}

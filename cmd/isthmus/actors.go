@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isthmus-mesh/isthmus/actors"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+)
+
+func newActors() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "actors -c FILE [-- DAPRD ARGUMENT…]",
+		Short: "Bridge the actors of other clusters",
+		Long: `Bridge Dapr's actors between clusters, for one namespace.
+
+It runs behind a sidecar of its own, whose app-id is isthmus-actors- and the cluster's name. Apps
+call an actor of another cluster as they call one of their own.
+
+With a command after "--" it starts that sidecar itself, and again when other types are to be
+bridged. Without, it tells the sidecar to end then, and whoever started the sidecar starts it again,
+as Kubernetes does.`,
+		Example: `  isthmus actors -c actors.yaml
+  isthmus actors -c actors.yaml -- daprd --app-id isthmus-actors-west --app-port 7460 --config isthmus.yaml`,
+		Args: cobra.ArbitraryArgs,
+	}
+	file := cmd.Flags().StringP("config", "c", "actors.yaml", "configuration file")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if before := cmd.ArgsLenAtDash(); len(args) > 0 && before != 0 {
+			return misused(fmt.Errorf("unexpected %q; write the sidecar's command after --", args[0]))
+		}
+		cfg, err := actors.Load(*file)
+		if err != nil {
+			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			return errReported
+		}
+		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)).With("cluster", cfg.Cluster)
+		var sidecar actors.Sidecar = actors.Injected{Daprd: cfg.Daprd}
+		if len(args) > 0 {
+			sidecar = actors.NewChild(args, log)
+		}
+		bridge, err := actors.New(cfg, sidecar, log)
+		if err != nil {
+			return err
+		}
+		return bridge.Run(cmd.Context())
+	}
+	return cmd
+}
+
+// explainActor says where an app's call of an actor goes. All actors of a type go the same way.
+func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output *format) error {
+	if from == "" {
+		return misused(errors.New("--from is missing; name the calling app as namespace/app-id"))
+	}
+	caller, err := catalog.ParseApp(from)
+	if err != nil {
+		return misused(fmt.Errorf("--from: %w", err))
+	}
+	typ, _, _ := strings.Cut(actor, "/")
+	if err := catalog.CheckActorType(typ); err != nil {
+		return misused(fmt.Errorf("--actor: %w", err))
+	}
+	var d show.Decision
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
+			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, Actor: typ,
+		})
+		d = show.DecisionOf(answer)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if output.Format == show.Table {
+		err = show.Explain(show.ScreenOf(cmd.OutOrStdout()), from, "actor "+actor, d)
+	} else {
+		err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
+	}
+	if err == nil && d.Outcome != catalog.OK.String() {
+		err = errReported
+	}
+	return err
+}
