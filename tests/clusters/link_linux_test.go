@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -85,13 +86,23 @@ func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, used string
 		}
 		return all
 	}
-	invites := func(args string) string {
-		return lineWith(r.types(t, m.east, page.Command{Text: "isthmus link invite --context kind-east " + args}), "isthmus-link-1.")
+	ctx, cancel := context.WithCancel(t.Context())
+	before, ends := objects(), []<-chan error{} // exec, so that these commands end with ctx
+	invite := func(args string) string {
+		invited, ended := m.invites(ctx, t, r, page.Command{Text: "exec isthmus link invite --context kind-east --out refused.yaml " + args})
+		ends = append(ends, ended)
+		return lineWith(invited.String(), "isthmus-link-1.")
 	}
-	before, late := objects(), invites("west --expires 1s")
+	defer func() {
+		cancel()
+		for _, ended := range ends {
+			<-ended
+		}
+	}()
+	late := invite("west --expires 1s")
 	time.Sleep(2 * time.Second)
 	for reason, invitation := range map[string]string{
-		"used": used, "expired": late, "wrong-name": invites("north"), "malformed": strings.Replace(invites("west"), "Cg", "Ch", 1),
+		"used": used, "expired": late, "wrong-name": invite("north"), "malformed": strings.Replace(used, "Cg", "Ch", 1),
 	} {
 		again := r.ground(m.west)
 		again.In = strings.NewReader(invitation + "\n")
@@ -116,26 +127,32 @@ func (c *cluster) hears(t *testing.T) {
 	})
 }
 
+// invites has east invite, and waits for the string. The command goes on.
+func (m *mesh) invites(ctx context.Context, t *testing.T, r *reader, command page.Command) (*printed, <-chan error) {
+	t.Helper()
+	inviting, invited, ended := r.ground(m.east), &printed{}, make(chan error, 1)
+	inviting.Out = invited
+	go func() {
+		_, _, err := inviting.Type(ctx, command)
+		ended <- err
+	}()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if text := invited.String(); lineWith(text, "isthmus-link-1.") == "" {
+			return errors.New("no invitation yet: " + text)
+		}
+		return nil
+	})
+	return invited, ended
+}
+
 // meet has east invite west, which accepts. Each prints the same words.
 func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) (invitation string) {
 	t.Helper()
-	inviting, invited := r.ground(m.east), &printed{}
-	inviting.Out = invited
-	ended := make(chan error, 1)
 	ctx := meshtest.Within(t, patience)
-	go func() {
-		_, _, err := inviting.Type(ctx, invite)
-		ended <- err
-	}()
+	invited, ended := m.invites(ctx, t, r, invite)
+	invitation = lineWith(invited.String(), "isthmus-link-1.")
 	accepting := r.ground(m.west)
-	meshtest.Eventually(t, meshtest.Patience, func() error {
-		invitation = lineWith(invited.String(), "isthmus-link-1.")
-		if invitation == "" {
-			return errors.New("no invitation yet: " + invited.String())
-		}
-		accepting.In = strings.NewReader(invitation + "\n")
-		return nil
-	})
+	accepting.In = strings.NewReader(invitation + "\n")
 	out, _, err := accepting.Type(ctx, accept)
 	if err = errors.Join(err, <-ended); err != nil {
 		t.Fatal(err)
