@@ -103,11 +103,12 @@ MODULES := . $(DAPRD_MODULE) tools tests/sdks/go
 HEAVY := 700
 
 # Most packages wait for servers rather than for a processor, so more of them run at a time
-# than there are processors. Those that fault a whole mesh, and say what it costs, run alone.
+# than there are processors. Those that fault a whole mesh, and say what it costs or what alerts of it,
+# run alone.
 TEST_PACKAGES ?= 6
 
 # Those that take longest begin first, so that the rest runs beside them and not before.
-LONGEST := ./tests/system ./tests/monitoring ./tests/charts ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
+LONGEST := ./tests/system ./tests/charts ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
 
 # "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
 # The tag links all Dapr components, so that the tests of each run.
@@ -122,9 +123,9 @@ TEST := $(TOOL) gotestsum --format pkgname --hide-summary skipped $(RERUN)
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
 	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
-	$(TEST) --packages './tests/faults ./tests/hostile' -- $(TESTED) -p 1
+	$(TEST) --packages './tests/monitoring ./tests/faults ./tests/hostile' -- $(TESTED) -p 1
 test-main:
-	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(faults|hostile|clusters)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
+	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(monitoring|faults|hostile|clusters)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
 test-daprd: # its tests wait for servers, too
 	cd $(DAPRD_MODULE) && $(TEST) --packages ./... -- $(TESTED) -p 1 -tags $(DAPRD_TAGS),clouds
 

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/page"
@@ -74,16 +76,39 @@ func (m *mesh) links(t *testing.T, r *reader, commands []page.Command) {
 	m.keepToThemselves(t, w, passed)
 }
 
-// refuses checks that an invitation is for one use, and that nothing is written for another.
-func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, invitation string) {
+// refuses checks that an invitation is refused by its reason once it is used, late, for another or
+// altered, and that nothing is written then.
+func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, used string) {
 	t.Helper()
-	objects := func() string {
-		return m.east.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*].metadata.generation}") + m.west.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*].metadata.generation}")
+	objects := func() (all string) {
+		for _, c := range m.all() {
+			all += c.kubectl(t, "get clusters.isthmus.dev -o jsonpath={.items[*]['metadata.name','metadata.generation']}") + ";"
+		}
+		return all
 	}
-	before, again := objects(), r.ground(m.west)
-	again.In = strings.NewReader(invitation + "\n")
-	if _, _, err := again.Type(meshtest.Within(t, patience), accept); err == nil || !strings.Contains(err.Error(), "(used)") {
-		t.Errorf("the invitation once more: %v; want (used)", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	before, ends := objects(), []<-chan error{} // exec, so that these commands end with ctx
+	invite := func(args string) string {
+		invited, ended := m.invites(ctx, t, r, page.Command{Text: "exec isthmus link invite --context kind-east --out refused.yaml " + args})
+		ends = append(ends, ended)
+		return lineWith(invited.String(), "isthmus-link-1.")
+	}
+	defer func() {
+		cancel()
+		for _, ended := range ends {
+			<-ended
+		}
+	}()
+	late := invite("west --expires 1s")
+	time.Sleep(2 * time.Second)
+	for reason, invitation := range map[string]string{
+		"used": used, "expired": late, "wrong-name": invite("north"), "malformed": strings.Replace(used, "Cg", "Ch", 1),
+	} {
+		again := r.ground(m.west)
+		again.In = strings.NewReader(invitation + "\n")
+		if _, _, err := again.Type(meshtest.Within(t, patience), accept); err == nil || !strings.Contains(err.Error(), "("+reason+")") {
+			t.Errorf("an invitation that is %s: %v", reason, err)
+		}
 	}
 	if after := objects(); after != before {
 		t.Errorf("the objects were %s and are %s", before, after)
@@ -102,26 +127,32 @@ func (c *cluster) hears(t *testing.T) {
 	})
 }
 
+// invites has east invite, and waits for the string. The command goes on.
+func (m *mesh) invites(ctx context.Context, t *testing.T, r *reader, command page.Command) (*printed, <-chan error) {
+	t.Helper()
+	inviting, invited, ended := r.ground(m.east), &printed{}, make(chan error, 1)
+	inviting.Out = invited
+	go func() {
+		_, _, err := inviting.Type(ctx, command)
+		ended <- err
+	}()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if text := invited.String(); lineWith(text, "isthmus-link-1.") == "" {
+			return errors.New("no invitation yet: " + text)
+		}
+		return nil
+	})
+	return invited, ended
+}
+
 // meet has east invite west, which accepts. Each prints the same words.
 func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) (invitation string) {
 	t.Helper()
-	inviting, invited := r.ground(m.east), &printed{}
-	inviting.Out = invited
-	ended := make(chan error, 1)
 	ctx := meshtest.Within(t, patience)
-	go func() {
-		_, _, err := inviting.Type(ctx, invite)
-		ended <- err
-	}()
+	invited, ended := m.invites(ctx, t, r, invite)
+	invitation = lineWith(invited.String(), "isthmus-link-1.")
 	accepting := r.ground(m.west)
-	meshtest.Eventually(t, meshtest.Patience, func() error {
-		invitation = lineWith(invited.String(), "isthmus-link-1.")
-		if invitation == "" {
-			return errors.New("no invitation yet: " + invited.String())
-		}
-		accepting.In = strings.NewReader(invitation + "\n")
-		return nil
-	})
+	accepting.In = strings.NewReader(invitation + "\n")
 	out, _, err := accepting.Type(ctx, accept)
 	if err = errors.Join(err, <-ended); err != nil {
 		t.Fatal(err)

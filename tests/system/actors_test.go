@@ -230,7 +230,7 @@ func TestAnActorIsCalledAcrossClusters(t *testing.T) {
 			{"an answer", "Cart/1", "echo", []byte("hello")},
 			{"no body", "Cart/1", "echo", nil},
 			{"a body of 1 MiB", "Cart/1", "echo", bytes.Repeat([]byte("x"), 1<<20)},
-			{"a body just below Dapr's limit, with the headers that bridges add", "Cart/1", "echo", bytes.Repeat([]byte("x"), 4<<20-4<<10)},
+			{"a body at Dapr's limit, 4 MiB with its headers", "Cart/1", "echo", bytes.Repeat([]byte("x"), 4<<20-4<<10)},
 			{"an id with a space, a colon and a letter beyond ASCII", "Cart/a%20b:%C3%BC", "echo", []byte("hello")},
 			{"an error of the actor", "Cart/1", "fail", nil},
 			{"an error with its body", "Cart/1", "throw", nil},
