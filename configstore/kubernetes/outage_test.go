@@ -72,7 +72,7 @@ func TestTheRolesAllowNothingElse(t *testing.T) {
 	} {
 		other := openStore(t, c.config(t, "sidecar"), scope)
 		_, _, err := other.List(t.Context())
-		if err == nil || !strings.Contains(err.Error(), `give the account the verb "list" on app`) {
+		if err == nil || !strings.Contains(err.Error(), `give the account the verb "list" on `) {
 			t.Errorf("a sidecar reads %s: %v; want that it may not", name, err)
 		}
 		if err := other.Close(); err != nil {
