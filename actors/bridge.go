@@ -70,8 +70,13 @@ func (b *Bridge) Run(ctx context.Context) error {
 			return fmt.Errorf("listen for the sidecar: %w; name another address in listen, and in the sidecar's app port", err)
 		}
 		b.log.Info("bridge for actors is running", "namespace", b.cfg.Namespace, "listen", listener.Addr().String(), "daprd", b.cfg.Daprd)
-		group.Go(func() error { return b.serve(ctx, listener) })
-		group.Go(func() error { return b.sidecar.Run(ctx) })
+		// Until the sidecar has ended it hosts actors, and passes calls of them on.
+		serving, ended := context.WithCancel(context.WithoutCancel(ctx))
+		group.Go(func() error { return b.serve(serving, listener) })
+		group.Go(func() error {
+			defer ended()
+			return b.sidecar.Run(ctx)
+		})
 		return b.host(ctx)
 	})
 	return group.Wait()
@@ -82,7 +87,9 @@ const drainTimeout = 5 * time.Second
 
 func (b *Bridge) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{Handler: b.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 		defer cancel()
 		if server.Shutdown(within) != nil {
@@ -93,6 +100,7 @@ func (b *Bridge) serve(ctx context.Context, listener net.Listener) error {
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the sidecar: %w", err)
 	}
+	<-drained
 	return nil
 }
 

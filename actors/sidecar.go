@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,9 +25,18 @@ type Sidecar interface {
 // Injected is a sidecar that somebody else starts, as Kubernetes does, and starts again when it ends.
 type Injected struct{ Daprd string } // host:port of its HTTP API
 
-// Run returns when ctx ends.
+// Run returns when the sidecar has ended after ctx has, as where both end with their pod.
 func (s Injected) Run(ctx context.Context) error {
 	<-ctx.Done()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	for live.Sleep(end, 100*time.Millisecond) {
+		conn, err := new(net.Dialer).DialContext(end, "tcp", s.Daprd)
+		if err != nil {
+			return nil
+		}
+		conn.Close()
+	}
 	return nil
 }
 

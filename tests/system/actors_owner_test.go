@@ -345,3 +345,53 @@ func TestABridgeReplicaIsLost(t *testing.T) {
 		m.reach(t, m.checkout.Daprd, fmt.Sprintf("Cart/%d", i))
 	}
 }
+
+// TestABridgeReplicaEnds has one of two replicas told to end, under calls. Dapr ends those that are under
+// way in the replica's sidecar, and no others fail.
+func TestABridgeReplicaEnds(t *testing.T) {
+	m := startActorMesh(t, false)
+	second := m.startBridge(t, m.west, "-2")
+	ctx, stop := context.WithCancel(t.Context())
+	const workers = 8
+	var failed atomic.Int64
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer stop()
+	call := func(actor string) error {
+		got, err := callActor(t.Context(), m.checkout.Daprd, actor, "echo", []byte("hello"), nil)
+		if err == nil && got.code != 200 {
+			err = fmt.Errorf("%s answers %d %s", actor, got.code, got.body)
+		}
+		return err
+	}
+	for worker := range workers {
+		callers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				actor := fmt.Sprintf("Cart/%d-%d", worker, i%100)
+				if err := call(actor); err == nil {
+					continue
+				} else if failed.Add(1); !strings.Contains(err.Error(), "context canceled") {
+					t.Error(err)
+				}
+				if err := call(actor); err != nil {
+					t.Errorf("again: %v", err)
+				}
+			}
+		})
+	}
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if hostedActors(t, second) == 0 {
+			return errors.New("the second replica has no actors")
+		}
+		return nil
+	})
+	if err := second.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * time.Second)
+	stop()
+	callers.Wait()
+	if n := failed.Load(); n > 2*workers {
+		t.Errorf("%d calls failed, want no more than were under way", n)
+	}
+}
