@@ -7,43 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/page"
 )
-
-// printed is output that is read while it is written.
-type printed struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write takes more.
-func (p *printed) Write(more []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(more)
-}
-
-// String is all of it.
-func (p *printed) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
-}
-
-// lineWith is the first line that has a part, without blanks around it.
-func lineWith(text, part string) string {
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, part) {
-			return strings.TrimSpace(line)
-		}
-	}
-	return ""
-}
 
 // links does what the page says of an invitation, and then what the commands print.
 func (m *mesh) links(t *testing.T, r *reader, commands []page.Command) {
@@ -91,7 +60,7 @@ func (m *mesh) refuses(t *testing.T, r *reader, accept page.Command, used string
 	invite := func(args string) string {
 		invited, ended := m.invites(ctx, t, r, page.Command{Text: "exec isthmus link invite --context kind-east --out refused.yaml " + args})
 		ends = append(ends, ended)
-		return lineWith(invited.String(), "isthmus-link-1.")
+		return meshtest.LineWith(invited.String(), "isthmus-link-1.")
 	}
 	defer func() {
 		cancel()
@@ -128,16 +97,16 @@ func (c *cluster) hears(t *testing.T) {
 }
 
 // invites has east invite, and waits for the string. The command goes on.
-func (m *mesh) invites(ctx context.Context, t *testing.T, r *reader, command page.Command) (*printed, <-chan error) {
+func (m *mesh) invites(ctx context.Context, t *testing.T, r *reader, command page.Command) (*meshtest.Printed, <-chan error) {
 	t.Helper()
-	inviting, invited, ended := r.ground(m.east), &printed{}, make(chan error, 1)
+	inviting, invited, ended := r.ground(m.east), &meshtest.Printed{}, make(chan error, 1)
 	inviting.Out = invited
 	go func() {
 		_, _, err := inviting.Type(ctx, command)
 		ended <- err
 	}()
 	meshtest.Eventually(t, meshtest.Patience, func() error {
-		if text := invited.String(); lineWith(text, "isthmus-link-1.") == "" {
+		if text := invited.String(); meshtest.LineWith(text, "isthmus-link-1.") == "" {
 			return errors.New("no invitation yet: " + text)
 		}
 		return nil
@@ -150,7 +119,7 @@ func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) (invit
 	t.Helper()
 	ctx := meshtest.Within(t, patience)
 	invited, ended := m.invites(ctx, t, r, invite)
-	invitation = lineWith(invited.String(), "isthmus-link-1.")
+	invitation = meshtest.LineWith(invited.String(), "isthmus-link-1.")
 	accepting := r.ground(m.west)
 	accepting.In = strings.NewReader(invitation + "\n")
 	out, _, err := accepting.Type(ctx, accept)
@@ -158,7 +127,7 @@ func (m *mesh) meet(t *testing.T, r *reader, invite, accept page.Command) (invit
 		t.Fatal(err)
 	}
 	t.Logf("east prints\n%s\nwest prints\n%s", invited, out)
-	if words := lineWith(out, "words: "); words == "" || words != lineWith(invited.String(), "words: ") {
+	if words := meshtest.LineWith(out, "words: "); words == "" || words != meshtest.LineWith(invited.String(), "words: ") {
 		t.Error("the words differ")
 	}
 	return invitation
@@ -170,12 +139,12 @@ func (m *mesh) trusts(t *testing.T, r *reader, c *cluster) {
 	there := m.other(c).name
 	told := r.types(t, c, page.Command{Text: "isthmus link trust " + there + " --context kind-" + c.name})
 	for id, sidecars := range map[string]string{callees[c.name]: "2", "checkout": "1"} {
-		if fields := strings.Fields(lineWith(told, "shop/"+id)); len(fields) != 3 || fields[1] != sidecars {
+		if fields := strings.Fields(meshtest.LineWith(told, "shop/"+id)); len(fields) != 3 || fields[1] != sidecars {
 			t.Errorf("%s sidecars of %s are not named: %s", sidecars, id, told)
 		}
 	}
-	r.types(t, c, page.Command{Text: lineWith(told, "kubectl apply")})
+	r.types(t, c, page.Command{Text: meshtest.LineWith(told, "kubectl apply")})
 	c.injects(t, string(m.roots[there].Anchors())) // what the two minutes are for
-	r.types(t, c, page.Command{Text: lineWith(told, "kubectl rollout restart")})
+	r.types(t, c, page.Command{Text: meshtest.LineWith(told, "kubectl rollout restart")})
 	c.available(t, callees[c.name], "checkout")
 }

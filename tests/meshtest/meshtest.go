@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,4 +103,34 @@ metadata: {namespace: %s, name: %s}
 spec:
   endpoints:%s
 `, namespace, id, list)
+}
+
+// Printed is output that is read while it is written.
+type Printed struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write takes more.
+func (p *Printed) Write(more []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(more)
+}
+
+// String is all of it.
+func (p *Printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// LineWith is the first line that has a part, without blanks around it; empty for none.
+func LineWith(text, part string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -70,7 +69,7 @@ func TestLinkedClustersCallEachOther(t *testing.T) {
 	}{{d.west, "east", "shop/checkout"}, {d.east, "west", "shop/orders"}} {
 		meshtest.Eventually(t, meshtest.Patience, func() error {
 			out, _ := d.run(t, c.here, "", "link", "trust", c.there)
-			if fields := strings.Fields(lineWith(out, c.app)); len(fields) != 3 || fields[1] != "1" || fields[2] != "yes" {
+			if fields := strings.Fields(meshtest.LineWith(out, c.app)); len(fields) != 3 || fields[1] != "1" || fields[2] != "yes" {
 				return fmt.Errorf("%s says:\n%s", c.here.Name, out)
 			}
 			return nil
@@ -113,15 +112,6 @@ func TestLinkedClustersCallEachOther(t *testing.T) {
 	if out, _ := d.run(t, d.west, "", "get", "clusters"); strings.Contains(out, "east") {
 		t.Errorf("still there: %s", out)
 	}
-}
-
-func lineWith(text, part string) string {
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, part) {
-			return line
-		}
-	}
-	return ""
 }
 
 // Each side gives its object out or writes it, revokes, and says the reason of a refusal.
@@ -184,28 +174,8 @@ func TestLinkByHand(t *testing.T) {
 type inviting struct {
 	cmd        *exec.Cmd
 	in         io.WriteCloser
-	out, errs  printed
+	out, errs  meshtest.Printed
 	invitation string
-}
-
-// printed is output that is read while it is written.
-type printed struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write takes more.
-func (p *printed) Write(more []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(more)
-}
-
-// String is all of it.
-func (p *printed) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
 }
 
 // invites starts an invitation in east that waits, and reads its string.
@@ -225,7 +195,7 @@ func (d *domains) invites(t *testing.T, args ...string) *inviting {
 		t.Fatal(err)
 	}
 	meshtest.Eventually(t, meshtest.Patience, func() error {
-		i.invitation = strings.TrimSpace(lineWith(i.out.String()+i.errs.String(), "isthmus-link-1."))
+		i.invitation = meshtest.LineWith(i.out.String()+i.errs.String(), "isthmus-link-1.")
 		if i.invitation == "" || !strings.Contains(i.errs.String(), "revoke") {
 			return errors.New("no invitation yet")
 		}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -42,25 +41,7 @@ type program struct {
 	m      *mesh
 	input  io.Writer
 	output *bufio.Reader
-	log    *log
-}
-
-// log is what a program writes to its standard error.
-type log struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log    *meshtest.Printed // its standard error
 }
 
 // javaScript starts a client with the page's code, in which further texts are replaced by others.
@@ -84,7 +65,7 @@ func (m *mesh) javaScript(target string, options map[string]any, replace ...stri
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	p := &program{m: m, log: &log{}}
+	p := &program{m: m, log: &meshtest.Printed{}}
 	cmd := exec.CommandContext(m.t.Context(), node, filepath.Join(dir, "client.js"), target, string(given))
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "TMPDIR="+dir)
 	cmd.Stderr = p.log
