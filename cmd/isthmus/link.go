@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/resolver-service/link"
 )
 
 func newLink(c *connection) *cobra.Command {
@@ -56,7 +57,7 @@ func (f *linkFlags) options() *v1alpha1.LinkOptions {
 // known otherwise. That refusal comes before anything has happened.
 func (f *linkFlags) ask(ctx context.Context, cmd *cobra.Command, conn *client.Conn, call func() error) error {
 	err := call()
-	if err == nil || len(f.gateways) > 0 || !strings.Contains(err.Error(), "("+noGateway+")") {
+	if err == nil || len(f.gateways) > 0 || !strings.Contains(err.Error(), "("+string(link.NoGateway)+")") {
 		return err
 	}
 	if f.gateways = conn.Gateways(ctx); len(f.gateways) == 0 {
@@ -65,9 +66,6 @@ func (f *linkFlags) ask(ctx context.Context, cmd *cobra.Command, conn *client.Co
 	fmt.Fprintf(cmd.ErrOrStderr(), "other clusters reach this one's gateway at %s, as its Service has it\n", strings.Join(f.gateways, ", "))
 	return call()
 }
-
-// noGateway is how a service says that it knows no address of its gateway.
-const noGateway = "no-gateway"
 
 // askPerson asks a question, and tells whether the answer is yes. No answer is no.
 func askPerson(cmd *cobra.Command, question string) bool {
