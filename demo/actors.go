@@ -2,10 +2,7 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
@@ -51,15 +48,14 @@ func (w *world) actor(ctx context.Context, p *printer) error {
 			return err
 		}
 	}
-	url := "http://" + w.cart.HTTP + "/v1.0/actors/Basket/42/method/add"
-	var reply sandbox.Reply
+	var reply *sandbox.Reply
 	if err := eventually(ctx, startTimeout, func() (err error) {
-		reply, err = callActor(ctx, url)
+		reply, err = w.cart.CallActor(ctx, "Basket/42", "add")
 		return err
 	}); err != nil {
 		return err
 	}
-	p.command("curl -s -X POST " + url)
+	p.command("curl -s -X POST " + w.cart.ActorURL("Basket/42", "add"))
 	p.output(fmt.Sprintf("→ answered by an actor of %s/%s in %s", reply.Namespace, reply.App, reply.Cluster))
 	if reply.Cluster != "east" {
 		return fmt.Errorf("the actor answered in %s, not east", reply.Cluster)
@@ -69,24 +65,4 @@ func (w *world) actor(ctx context.Context, p *printer) error {
 		err = fmt.Errorf("explain does not name the owner:\n%s", out)
 	}
 	return err
-}
-
-func callActor(ctx context.Context, url string) (reply sandbox.Reply, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
-	if err != nil {
-		return reply, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return reply, err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, res.Status, text)
-	}
-	if err != nil {
-		return reply, err
-	}
-	return reply, json.Unmarshal(text, &reply)
 }

@@ -47,13 +47,7 @@ func (c *Cluster) Bridge(ctx context.Context, namespace, instance string) (*Dapr
 func (c *Cluster) BridgeConfiguration(namespace, listen, daprd string) ([]byte, error) {
 	cfg := map[string]any{
 		"cluster": c.Name, "namespace": namespace, "resolver": c.Resolver, "listen": listen, "daprd": daprd, "placement": c.placement.State,
-		"identity": map[string]any{"insecure": true},
-	}
-	if c.Sentry != nil {
-		cfg["identity"] = map[string]any{"sentry": map[string]any{
-			"address": c.Sentry.Address, "trustAnchorsFile": c.Sentry.AnchorsFile, "trustDomain": c.Sentry.TrustDomain,
-			"appTrustDomain": c.Sentry.appTrustDomain(),
-		}}
+		"identity": c.Sentry.identity(),
 	}
 	text, err := yaml.Marshal(cfg)
 	if err != nil {

@@ -180,15 +180,7 @@ func (o *SidecarOptions) middleware() (handlers []any) {
 
 // Configuration is the Dapr Configuration of a sidecar, for one that is started by [Sandbox.Daprd].
 func (c *Cluster) Configuration(o SidecarOptions) (string, error) {
-	component := map[string]any{"resolver": c.Resolver, "cluster": c.Name}
-	if c.Sentry == nil {
-		component["identity"] = map[string]any{"insecure": true}
-	} else {
-		component["identity"] = map[string]any{"sentry": map[string]any{
-			"address": c.Sentry.Address, "trustAnchorsFile": c.Sentry.AnchorsFile, "trustDomain": c.Sentry.TrustDomain,
-			"appTrustDomain": c.Sentry.appTrustDomain(),
-		}}
-	}
+	component := map[string]any{"resolver": c.Resolver, "cluster": c.Name, "identity": c.Sentry.identity()}
 	for key, value := range o.Component {
 		if value == nil {
 			delete(component, key)

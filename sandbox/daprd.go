@@ -175,16 +175,25 @@ func (d *Daprd) InvokeURL(id, method string) string {
 
 // Invoke calls a method of another [App] through this sidecar. header may be nil.
 func (d *Daprd) Invoke(ctx context.Context, id, method string, header http.Header) (*Reply, error) {
-	return d.invoke(ctx, http.MethodGet, id, method, nil, header)
+	return d.call(ctx, http.MethodGet, d.InvokeURL(id, method), nil, header)
 }
 
 // Post is [Daprd.Invoke] with a body.
 func (d *Daprd) Post(ctx context.Context, id, method, body string, header http.Header) (*Reply, error) {
-	return d.invoke(ctx, http.MethodPost, id, method, strings.NewReader(body), header)
+	return d.call(ctx, http.MethodPost, d.InvokeURL(id, method), strings.NewReader(body), header)
 }
 
-func (d *Daprd) invoke(ctx context.Context, verb, id, method string, body io.Reader, header http.Header) (*Reply, error) {
-	url := d.InvokeURL(id, method)
+// ActorURL is where this sidecar takes a call of an actor, type/id.
+func (d *Daprd) ActorURL(actor, method string) string {
+	return "http://" + d.HTTP + "/v1.0/actors/" + actor + "/method/" + method
+}
+
+// CallActor calls an actor that an [App] hosts, type/id, through this sidecar.
+func (d *Daprd) CallActor(ctx context.Context, actor, method string) (*Reply, error) {
+	return d.call(ctx, http.MethodPost, d.ActorURL(actor, method), nil, nil)
+}
+
+func (d *Daprd) call(ctx context.Context, verb, url string, body io.Reader, header http.Header) (*Reply, error) {
 	req, err := http.NewRequestWithContext(ctx, verb, url, body)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", url, err)

@@ -110,3 +110,14 @@ func (s *Sentry) appTrustDomain() string {
 	}
 	return s.TrustDomain
 }
+
+// identity is how an app, or a service, has its certificate from a Sentry, for a configuration; without
+// one it has none.
+func (s *Sentry) identity() map[string]any {
+	if s == nil {
+		return map[string]any{"insecure": true}
+	}
+	return map[string]any{"sentry": map[string]any{
+		"address": s.Address, "trustAnchorsFile": s.AnchorsFile, "trustDomain": s.TrustDomain, "appTrustDomain": s.appTrustDomain(),
+	}}
+}

@@ -120,19 +120,12 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 		"listen": map[string]any{
 			"resolver": s.Resolver, "gateway": s.Gateway, "admin": s.Admin,
 		},
-		"identity": map[string]any{"insecure": true},
+		"identity": o.Sentry.identity(),
 		// All clusters are on this machine, and so are the gateways that lead to their apps.
 		"development": map[string]any{"loopback": true},
 	}
 	if o.Store != nil {
 		c["store"] = o.Store
-	}
-	if o.Sentry != nil {
-		from := map[string]any{
-			"address": o.Sentry.Address, "trustAnchorsFile": o.Sentry.AnchorsFile, "trustDomain": o.Sentry.TrustDomain,
-		}
-		from["appTrustDomain"] = o.Sentry.appTrustDomain()
-		c["identity"] = map[string]any{"sentry": from}
 	}
 	if o.Traces != "" {
 		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces}, "sampleRatio": 1}

@@ -114,7 +114,7 @@ type actorCall struct {
 
 // callActor calls an actor by a sidecar's actor API, as SDKs do.
 func callActor(ctx context.Context, by *sandbox.Daprd, actor, method string, body []byte, header http.Header) (actorCall, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+by.HTTP+"/v1.0/actors/"+actor+"/method/"+method, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, by.ActorURL(actor, method), bytes.NewReader(body))
 	if err != nil {
 		return actorCall{}, err
 	}

@@ -215,20 +215,17 @@ const actors = 256
 
 // ways are the ways to the app; the first is what the others are compared with, the last is bridged.
 func (m *mesh) ways() []*way {
-	invoke := func(by *sandbox.Sidecar, id, method string) string {
-		return "http://" + by.HTTP + "/v1.0/invoke/" + id + "/method/" + method
-	}
 	actor := func(by *sandbox.Sidecar) func(context.Context, int) error {
 		return func(ctx context.Context, n int) error {
-			return m.post(ctx, fmt.Sprintf("http://%s/v1.0/actors/Cart/%d/method/echo", by.HTTP, n%actors), nil)
+			return m.post(ctx, by.ActorURL(fmt.Sprint("Cart/", n%actors), "echo"), nil)
 		}
 	}
-	next := http.Header{nextHeader: {invoke(m.relayWest, "relay-east", "relay"), invoke(m.relayEast, "carts", "echo")}}
+	next := http.Header{nextHeader: {m.relayWest.InvokeURL("relay-east", "relay"), m.relayEast.InvokeURL("carts", "echo")}}
 	return []*way{
-		{name: "service invocation, other cluster", call: func(ctx context.Context, _ int) error { return m.post(ctx, invoke(m.caller, "carts", "echo"), nil) }},
+		{name: "service invocation, other cluster", call: func(ctx context.Context, _ int) error { return m.post(ctx, m.caller.InvokeURL("carts", "echo"), nil) }},
 		{name: "actor, within its cluster", call: actor(m.local)},
 		{name: "the floor: relays for bridges", call: func(ctx context.Context, _ int) error {
-			return m.post(ctx, invoke(m.caller, "relay-west", "relay"), next)
+			return m.post(ctx, m.caller.InvokeURL("relay-west", "relay"), next)
 		}},
 		{name: "actor, other cluster", call: actor(m.caller)},
 	}
