@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/files"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newApply(c *connection) *cobra.Command {

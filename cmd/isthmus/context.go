@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/contexts"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newContext() *cobra.Command {

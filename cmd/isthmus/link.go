@@ -13,8 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/link"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newLink(c *connection) *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newLinkList(c *connection) *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
+	"github.com/isthmus-mesh/isthmus/contexts"
 )
 
 const defaultServer = "127.0.0.1:7400"

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 // When a write is said to go on: after a second, and then now and then.

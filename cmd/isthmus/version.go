@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 // version is set by the linker, from "git describe".

@@ -24,8 +24,8 @@ import (
 
 // jsonPage documents what is printed for programs. All below its mark is made by this test.
 const (
-	jsonPage = "../../../../docs/reference/json.md"
-	jsonMark = "<!-- made by go test ./cmd/isthmus/internal/show -update -->\n"
+	jsonPage = "../docs/reference/json.md"
+	jsonMark = "<!-- made by go test ./show -update -->\n"
 )
 
 // printedKinds are what is printed for programs, by the commands that print it.
@@ -173,7 +173,7 @@ func fieldComments(t *testing.T) map[string]string {
 			return true
 		})
 	}
-	text, err := os.ReadFile("../../../../api/isthmus/v1alpha1/services.proto")
+	text, err := os.ReadFile("../api/isthmus/v1alpha1/services.proto")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestTheJSONPageHasEveryField(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if after != made.String() {
-		t.Error("docs/reference/json.md is not what is printed: run go test ./cmd/isthmus/internal/show -update")
+		t.Error("docs/reference/json.md is not what is printed: run go test ./show -update")
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"io"
 
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/contexts"
+	"github.com/isthmus-mesh/isthmus/contexts"
 )
 
 // Context is a context for people and programs.

@@ -175,7 +175,7 @@ func TestGolden(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s is not what is shown (%v): look at it, then run go test ./cmd/isthmus/internal/show -update", file, err)
+				t.Errorf("%s is not what is shown (%v): look at it, then run go test ./show -update", file, err)
 			}
 		}
 	}
