@@ -58,7 +58,7 @@ kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserv
 node: $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kube-proxy kubelet) ## the rest of Kubernetes, from source: what runs pods
 helm: $(BIN)/helm ## bin/helm, from source: it makes the plain manifests from the charts
 coredns: $(BIN)/coredns ## bin/coredns, from source
-servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy: those of this machine, or their packages unpacked into bin/servers
+servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy, Chromium: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
 	@.ci/npm $@
