@@ -231,7 +231,7 @@ func (g *Gate) refused(r *http.Request, reason string, args ...any) {
 }
 
 // clip bounds what an outsider can put into the log or a page.
-func clip(text string) string { return text[:min(len(text), 253)] }
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 253)], "\uFFFD") }
 
 // doorPaths are no place to return to: they change whether one is in.
 var doorPaths = []string{"/enter", "/login", "/login/callback", "/logout"}
