@@ -18,14 +18,11 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	all = naturally(all)
-	slices.SortStableFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(rank(a), rank(b)) })
+	all = worstFirst(all)
 	var table [][]string
 	for _, p := range all {
-		table = append(table, []string{
-			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseColumn(p, now),
-			number(p.GetExports()), number(p.GetReady()), hearsColumn(p), gatewaysLine(p.GetGateways()), number(p.GetLapses()), lastLapse(p, now),
-		})
+		l := PeerLineOf(p, now)
+		table = append(table, []string{l.Cluster, l.State, l.For, l.LastWord, l.Lease, l.Exports, l.Ready, l.HearsUs, l.Gateways, l.Lapses, l.LastLapse})
 	}
 	heading := []string{"PEER", "STATE", "FOR", "LAST WORD", "LEASE", "EXPORTS", "READY", "HEARS US", "GATEWAYS", "LAPSES", "LAST LAPSE"}
 	if err := rows(w, heading, table, "LAST WORD", "HEARS US", "READY", "LAST LAPSE"); err != nil {
@@ -37,6 +34,38 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// PeerLine is a peer in a line, each part in words.
+type PeerLine struct {
+	Cluster, State, For, LastWord, Lease, Exports, Ready, HearsUs, Gateways, Lapses, LastLapse, Version string
+
+	Well bool
+}
+
+// PeerLineOf is the line of a peer.
+func PeerLineOf(p *v1alpha1.PeerStatus, now time.Time) PeerLine {
+	return PeerLine{
+		Cluster: p.GetCluster(), State: p.GetState(), For: age(p.GetSinceUnixMs(), now), LastWord: lastWord(p, now), Lease: leaseColumn(p, now),
+		Exports: number(p.GetExports()), Ready: number(p.GetReady()), HearsUs: hearsColumn(p), Gateways: gatewaysLine(p.GetGateways()),
+		Lapses: number(p.GetLapses()), LastLapse: lastLapse(p, now), Version: p.GetVersion(), Well: rank(p) == 1,
+	}
+}
+
+// Peers are the lines of all peers of a service, those first that are not well.
+func Peers(s *v1alpha1.StatusResponse, now time.Time) []PeerLine {
+	var all []PeerLine
+	for _, p := range worstFirst(s.GetPeers()) {
+		all = append(all, PeerLineOf(p, now))
+	}
+	return all
+}
+
+// worstFirst are peers in the natural order of their names, those first that are not well.
+func worstFirst(all []*v1alpha1.PeerStatus) []*v1alpha1.PeerStatus {
+	all = naturally(all)
+	slices.SortStableFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(rank(a), rank(b)) })
+	return all
 }
 
 // rank is 0 for a peer that is not well, and 1 for others.
