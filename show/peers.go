@@ -102,7 +102,7 @@ func lapses(p *v1alpha1.PeerStatus) string {
 	for _, l := range slices.Backward(p.GetRecentLapses()) {
 		back := "not back yet"
 		if l.GetBackUnixMs() != 0 {
-			back = fmt.Sprintf("back at %s, %s later", stamp(l.GetBackUnixMs()), span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
+			back = fmt.Sprintf("back at %s, %s later", stamp(l.GetBackUnixMs()), Span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
 		}
 		lines = append(lines, fmt.Sprintf("at %s, %s%s", stamp(l.GetAtUnixMs()), back, after(": ", l.GetWhy())))
 	}
@@ -133,7 +133,7 @@ func leaseColumn(p *v1alpha1.PeerStatus, now time.Time) string {
 func leaseLeft(p *v1alpha1.PeerStatus) string {
 	switch left := time.Duration(p.GetLeaseLeftMs()) * time.Millisecond; {
 	case left > 0:
-		return span(left)
+		return Span(left)
 	case p.GetLastWordUnixMs() == 0:
 		return "-"
 	default:
@@ -143,7 +143,7 @@ func leaseLeft(p *v1alpha1.PeerStatus) string {
 
 // dampedLeft is for how much longer at most a peer is damped.
 func dampedLeft(p *v1alpha1.PeerStatus, now time.Time) string {
-	return span(max(0, time.UnixMilli(p.GetDampedUntilUnixMs()).Sub(now)))
+	return Span(max(0, time.UnixMilli(p.GetDampedUntilUnixMs()).Sub(now)))
 }
 
 // gatewaysLine counts gateways by state: "1 connected, 1 silent".
@@ -195,6 +195,14 @@ func news(p *v1alpha1.PeerStatus, err string) string {
 	return err
 }
 
+// PeerPairs are names and values of all that a service knows of a peer; none where it has no link to it.
+func PeerPairs(s *v1alpha1.StatusResponse, cluster string, now time.Time) (all [][2]string) {
+	if p := peerOf(s, cluster); p != nil {
+		all = peerPairs(p, now)
+	}
+	return all
+}
+
 func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	all := [][2]string{
 		{"state", p.GetState() + " for " + age(p.GetSinceUnixMs(), now)},
@@ -229,7 +237,7 @@ func leaseOf(p *v1alpha1.PeerStatus) string {
 	if p.GetStaleAfterMs() == 0 {
 		return left
 	}
-	return left + " of " + span(time.Duration(p.GetStaleAfterMs())*time.Millisecond)
+	return left + " of " + Span(time.Duration(p.GetStaleAfterMs())*time.Millisecond)
 }
 
 // asks tells whether a peer follows what this cluster exports.

@@ -108,9 +108,9 @@ func (c *Certificate) Expiry() string {
 	case c.NotAfter == "":
 		return ""
 	case c.left <= 0:
-		return span(-c.left) + " ago"
+		return Span(-c.left) + " ago"
 	default:
-		return "in " + span(c.left)
+		return "in " + Span(c.left)
 	}
 }
 
