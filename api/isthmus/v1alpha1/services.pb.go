@@ -2880,10 +2880,14 @@ func (x *StoredObject) GetRefused() string {
 }
 
 type DeleteRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Keys          []*ObjectKey           `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	InParts       bool                   `protobuf:"varint,3,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"` // as in ApplyRequest
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Keys     []*ObjectKey           `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	DryRun   bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	InParts  bool                   `protobuf:"varint,3,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"`    // as in ApplyRequest
+	WithHeld bool                   `protobuf:"varint,4,opt,name=with_held,json=withHeld,proto3" json:"with_held,omitempty"` // as in ApplyRequest
+	// None, or one for each key: delete only if the object still has this revision; empty deletes
+	// in any case. If one has another, nothing is deleted.
+	IfRevisions   []string `protobuf:"bytes,5,rep,name=if_revisions,json=ifRevisions,proto3" json:"if_revisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2937,6 +2941,20 @@ func (x *DeleteRequest) GetInParts() bool {
 		return x.InParts
 	}
 	return false
+}
+
+func (x *DeleteRequest) GetWithHeld() bool {
+	if x != nil {
+		return x.WithHeld
+	}
+	return false
+}
+
+func (x *DeleteRequest) GetIfRevisions() []string {
+	if x != nil {
+		return x.IfRevisions
+	}
+	return nil
 }
 
 type HistoryRequest struct {
@@ -9400,11 +9418,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04json\x18\x02 \x01(\fR\x04json\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\tR\brevision\x12\x16\n" +
 	"\x06source\x18\x04 \x01(\tR\x06source\x12\x18\n" +
-	"\arefused\x18\x05 \x01(\tR\arefused\"t\n" +
+	"\arefused\x18\x05 \x01(\tR\arefused\"\xb4\x01\n" +
 	"\rDeleteRequest\x12/\n" +
 	"\x04keys\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x04keys\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
-	"\bin_parts\x18\x03 \x01(\bR\ainParts\"S\n" +
+	"\bin_parts\x18\x03 \x01(\bR\ainParts\x12\x1b\n" +
+	"\twith_held\x18\x04 \x01(\bR\bwithHeld\x12!\n" +
+	"\fif_revisions\x18\x05 \x03(\tR\vifRevisions\"S\n" +
 	"\x0eHistoryRequest\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
 	"\x04most\x18\x02 \x01(\rR\x04most\"K\n" +
