@@ -133,7 +133,7 @@ func (q mapQuery) At(row int) string {
 func narrow(g *show.Graph, q mapQuery) {
 	filter := show.GraphFilter{Seen: q.Only == "seen", Declared: q.Only == "declared"}
 	if q.App != "" {
-		filter.Apps = around(g, q.App, q.Steps)
+		filter.Apps, filter.Steps = []string{q.App}, q.Steps
 	}
 	if q.Cluster != "" {
 		filter.Clusters = []string{q.Cluster}
@@ -157,25 +157,6 @@ func narrow(g *show.Graph, q mapQuery) {
 		g.Clusters = slices.DeleteFunc(g.Clusters, func(c show.GraphCluster) bool { return !kept[c.Cluster] })
 	}
 	g.Filter(filter)
-}
-
-// around are an app and, with two steps, those that call it or that it calls: a call is shown if it is
-// by or of one of these.
-func around(g *show.Graph, app string, steps int) []string {
-	all := []string{app}
-	if steps < 2 {
-		return all
-	}
-	for _, c := range g.Calls {
-		switch app {
-		case c.Caller:
-			all = append(all, c.Callee)
-		case c.Callee:
-			all = append(all, c.Caller)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 func namespaces(g *show.Graph) []string {

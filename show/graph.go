@@ -127,6 +127,7 @@ func (g *Graph) AddSeen(all []Call) {
 // GraphFilter narrows a graph.
 type GraphFilter struct {
 	Apps           []string // calls by or of them
+	Steps          int      // or on longer ways to and from them, of so many calls; 0 counts as 1
 	Clusters       []string // routes to them
 	Seen, Declared bool     // only such calls
 }
@@ -137,10 +138,10 @@ func (g *Graph) Filter(f GraphFilter) {
 	any := func(list []string, names ...string) bool {
 		return len(list) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(list, name) })
 	}
-	calls := []GraphCall{}
+	near, calls := g.near(f.Apps, f.Steps), []GraphCall{}
 	for _, c := range g.Calls {
 		c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), func(r GraphRoute) bool { return !any(f.Clusters, r.Cluster, c.In) })
-		if any(f.Apps, c.Caller, c.Callee) && len(c.Routes) > 0 && (c.Seen || !f.Seen) && (c.Declared || !f.Declared) {
+		if near(&c) && len(c.Routes) > 0 && (c.Seen || !f.Seen) && (c.Declared || !f.Declared) {
 			calls = append(calls, c)
 		}
 	}
@@ -164,6 +165,30 @@ func (g *Graph) Filter(f GraphFilter) {
 	}
 	g.Apps = slices.DeleteFunc(g.Apps, func(a GraphApp) bool { return !apps[a.App] })
 	g.Clusters = slices.DeleteFunc(g.Clusters, func(c GraphCluster) bool { return !clusters[c.Cluster] })
+}
+
+// near tells whether a call is on a way of so many calls that leads to one of the apps or from it.
+func (g *Graph) near(apps []string, steps int) func(*GraphCall) bool {
+	callees, callers := map[string]bool{}, map[string]bool{}
+	for _, app := range apps {
+		callees[app], callers[app] = true, true
+	}
+	for range max(steps, 1) - 1 {
+		above, below := maps.Clone(callees), maps.Clone(callers)
+		for i := range g.Calls {
+			c := &g.Calls[i]
+			if callees[c.Callee] && c.In == g.Cluster {
+				above[c.Caller] = true
+			}
+			if callers[c.Caller] && c.In == g.Cluster {
+				below[c.Callee] = true
+			}
+		}
+		callees, callers = above, below
+	}
+	return func(c *GraphCall) bool {
+		return len(apps) == 0 || callees[c.Callee] || callers[c.Caller]
+	}
 }
 
 // Drawing is a graph as pictures have it: each cluster a column of apps.
