@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -11,13 +13,29 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// mostSteps is how far from the app in focus calls may be asked for: farther, it is soon everything.
+const mostSteps = 2
+
 // Graph tells the apps, the clusters and the calls that objects declare.
-func (v *inventory) Graph(_ *v1alpha1.GraphRequest, to grpc.ServerStreamingServer[v1alpha1.GraphResponse]) error {
-	m, err := v.topology.Map(to.Context())
+func (v *inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingServer[v1alpha1.GraphResponse]) error {
+	filter := topology.MapFilter{Steps: int(req.GetSteps()), Namespace: req.GetNamespace(), Via: req.GetVia()}
+	if req.GetFocus() != nil {
+		var err error
+		if filter.Focus, err = wire.ParseApp(req.GetFocus()); err != nil {
+			return status.Errorf(codes.InvalidArgument, "focus: %v", err)
+		}
+	}
+	if steps := req.GetSteps(); steps > mostSteps || steps > 0 && req.GetFocus() == nil {
+		return status.Errorf(codes.InvalidArgument, "steps: %d; want at most %d, and a focus", steps, mostSteps)
+	}
+	m, err := v.topology.Map(to.Context(), filter)
 	if err != nil {
 		return err
 	}
-	first := &v1alpha1.GraphResponse{Cluster: m.Cluster}
+	if via := req.GetVia(); via == m.Cluster || via == catalog.LocalCluster {
+		return status.Errorf(codes.InvalidArgument, "via: %s is this cluster; name another one", via)
+	}
+	first := &v1alpha1.GraphResponse{Cluster: m.Cluster, Revision: m.Revision}
 	for _, c := range m.Clusters {
 		first.Clusters = append(first.Clusters, &v1alpha1.GraphCluster{Name: c.Name, Object: c.Object, State: c.State})
 	}

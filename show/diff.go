@@ -48,14 +48,15 @@ func Diff(key catalog.Key, before, after Side) string {
 	return string(text)
 }
 
-// AddDiffs adds to what an apply comes to how each object changes. The answer is one
-// with what was held, and objects are those of the request.
+// AddDiffs adds to what a change comes to how each object changes. The answer is one
+// with what was held, and objects are what there will be, nil for one that is deleted.
 func (a *Applied) AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) error {
 	if len(objects) != len(m.GetResults()) {
 		return fmt.Errorf("%d objects were asked for, and the answer has %d; is the service of another version than this isthmus?", len(objects), len(m.GetResults()))
 	}
 	for i, r := range m.GetResults() {
-		key := objects[i].Key()
+		k := r.GetKey()
+		key := catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
 		before := Side{}
 		switch {
 		case r.GetUnusable() != "":
@@ -70,7 +71,10 @@ func (a *Applied) AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) 
 			return fmt.Errorf("the answer does not say what %s was; is the service of another version than this isthmus?", key)
 		}
 		after := Side{objects[i], "changed"}
-		if r.GetResult() == "created" {
+		switch {
+		case objects[i] == nil:
+			after = Side{}
+		case r.GetResult() == "created":
 			after.Label = "created"
 		}
 		a.Results[i].Diff = Diff(key, before, after)

@@ -31,6 +31,7 @@ func TestADiffIsOfWhatIsHeldAndWhatWillBe(t *testing.T) {
 		{"in the place of what can't be used", &v1alpha1.ApplyResult{Result: "changed", Unusable: "bad\nworse"},
 			"--- Cluster east, which can't be used: bad; worse\n+++ Cluster east, changed\n@@ -0,0 +1,5 @@\n+apiVersion: isthmus.dev/v1alpha1\n+kind: Cluster\n+metadata: {name: east}\n+spec:\n+  network: b\n"},
 	} {
+		c.result.Key = &v1alpha1.ObjectKey{Kind: "Cluster", Name: "east"}
 		answer := &v1alpha1.ApplyResponse{Results: []*v1alpha1.ApplyResult{c.result}}
 		a := AppliedOf(answer, true)
 		if err := a.AddDiffs(answer, []catalog.Object{network("b")}); err != nil || a.Results[0].Diff != c.want {

@@ -52,11 +52,34 @@ func TestGraphsOfSeenCalls(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	var out bytes.Buffer
-	if err := g.Picture(&out, "dot"); err != nil || !strings.Contains(out.String(), styleDenied.colour+`", style=solid`) {
+	if err := g.Picture(&out, "dot"); err != nil || !strings.Contains(out.String(), styles[Denied].colour+`", style=solid`) {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	if g.Filter(GraphFilter{Declared: true, Apps: []string{"ns-x/mallory"}}); len(g.Calls) != 0 {
 		t.Errorf("still there: %v", g.Calls)
+	}
+}
+
+func TestGraphsOfSeveralSteps(t *testing.T) {
+	name := func(id string) catalog.App { return catalog.App{Namespace: "n", ID: id} }
+	for steps, want := range []string{"b-c c-d", "b-c c-d", "a-b b-c c-d d-e x-b"} {
+		g, m := &Graph{}, &v1alpha1.GraphResponse{Cluster: "west"}
+		for _, call := range []string{"a-b", "b-c", "c-d", "d-e", "e-f", "y-d"} {
+			m.Calls = append(m.Calls, &v1alpha1.GraphCall{
+				Caller: &v1alpha1.App{Namespace: "n", Id: call[:1]}, Callee: &v1alpha1.App{Namespace: "n", Id: call[2:]},
+				Routes: []*v1alpha1.GraphRoute{{Cluster: "west"}},
+			})
+		}
+		g.Add(m)
+		g.AddSeen([]Call{{Callee: "n/b", Caller: "n/x", Cluster: "local", last: 1, App: name("x"), Of: name("b")}})
+		g.Filter(GraphFilter{Apps: []string{"n/c"}, Steps: steps})
+		var got []string
+		for _, c := range g.Calls {
+			got = append(got, c.Caller[2:]+"-"+c.Callee[2:])
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%d steps: got %s, want %s", steps, text, want)
+		}
 	}
 }
 

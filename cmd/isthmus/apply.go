@@ -39,7 +39,7 @@ lookups that would end in another way are listed.`,
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
 	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)
-	diff := cmd.Flags().Bool("diff", false, "show what changes in each object before it is written")
+	diff := diffFlag(cmd)
 	force := cmd.Flags().Bool("force", false, "write whatever the store holds by now; metadata.revision is not looked at")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		set, err := readFiles(cmd, *names, c.clusters(cmd))
@@ -56,35 +56,43 @@ lookups that would end in another way are listed.`,
 			}
 			req.Objects = append(req.Objects, o)
 		}
+		call := func(ctx context.Context, conn *client.Conn, shown *v1alpha1.ApplyResponse) (*v1alpha1.ApplyResponse, error) {
+			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
+			if *diff && shown == nil {
+				return v1alpha1.NewObjectsClient(conn).Apply(ctx, &v1alpha1.ApplyRequest{Objects: req.GetObjects(), DryRun: true, WithHeld: true})
+			}
+			pin(shown, func(i int, revision string) { req.Objects[i].IfRevision = revision })
+			return v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
+		}
 		if *diff {
-			return c.applyShown(cmd, output.Format, set.Objects, req)
+			return c.changeShown(cmd, output.Format, *dryRun, set.Objects, call)
 		}
 		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
-			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
-			return v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
+			return call(ctx, conn, nil)
 		})
 	}
 	return cmd
 }
 
-// applyShown shows what an apply will change, and then makes just that change.
-func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects []catalog.Object, req *v1alpha1.ApplyRequest) error {
-	announced := false
-	call := func(req *v1alpha1.ApplyRequest) (answer *v1alpha1.ApplyResponse, err error) {
+// changeShown shows what a change will come to, and then makes just that. Objects are what there will
+// be, in the order of the request; nil for one that is deleted. The call is first a dry run that
+// answers with what is held, and then the change, with that answer.
+func (c *connection) changeShown(cmd *cobra.Command, output show.Format, dryRun bool, objects []catalog.Object,
+	call func(context.Context, *client.Conn, *v1alpha1.ApplyResponse) (*v1alpha1.ApplyResponse, error),
+) error {
+	ask := func(shown *v1alpha1.ApplyResponse) (answer *v1alpha1.ApplyResponse, err error) {
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
-			if !announced {
+			if shown == nil {
 				if err := announce(ctx, cmd, conn); err != nil {
 					return err
 				}
-				announced = true
 			}
-			defer patience(cmd.ErrOrStderr(), len(req.GetObjects()))()
-			answer, err = v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
+			answer, err = call(ctx, conn, shown)
 			return err
 		})
 		return answer, err
 	}
-	answer, err := call(&v1alpha1.ApplyRequest{Objects: req.GetObjects(), DryRun: true, WithHeld: true})
+	answer, err := ask(nil)
 	if err != nil {
 		return err
 	}
@@ -97,9 +105,8 @@ func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects 
 			return err
 		}
 	}
-	if !req.GetDryRun() {
-		pin(req, answer)
-		if answer, err = call(req); err != nil {
+	if !dryRun {
+		if answer, err = ask(answer); err != nil {
 			return err
 		}
 		written := show.AppliedOf(answer, false)
@@ -111,16 +118,16 @@ func (c *connection) applyShown(cmd *cobra.Command, output show.Format, objects 
 	return printApplied(cmd, output, applied)
 }
 
-// pin makes a request hold only for the state of the store that an answer was made of.
-// Of an object that can't be used, a store may not know the revision: it is replaced
-// whatever it is.
-func pin(req *v1alpha1.ApplyRequest, answer *v1alpha1.ApplyResponse) {
+// pin makes a request hold only for the state of the store that an answer was made of: set gives an
+// object the revision that it must have. Of an object that can't be used, a store may not know the
+// revision: it is replaced whatever it is.
+func pin(answer *v1alpha1.ApplyResponse, set func(i int, revision string)) {
 	for i, r := range answer.GetResults() {
 		switch {
 		case r.GetRevision() != "":
-			req.Objects[i].IfRevision = r.GetRevision()
+			set(i, r.GetRevision())
 		case r.GetUnusable() == "":
-			req.Objects[i].IfRevision = configstore.Absent
+			set(i, configstore.Absent)
 		}
 	}
 }
@@ -169,6 +176,10 @@ func fileFlag(cmd *cobra.Command) *[]string {
 
 func inPartsFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("in-parts", false, "where the store can't write all at once, write as much as it can at a time; then each part is all or nothing")
+}
+
+func diffFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("diff", false, "show what changes in each object before it is written")
 }
 
 func dryRunFlag(cmd *cobra.Command) *bool {

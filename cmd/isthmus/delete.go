@@ -19,16 +19,18 @@ func newDelete(c *connection) *cobra.Command {
 		Long: `Delete the objects that are named, or those that files have. It returns once lookups follow the
 change. If one of them is not there, nothing is deleted.
 
-With --dry-run nothing is deleted, and the lookups that would end in another way are listed.`,
+With --diff each object is shown as it is, and then just that is deleted, unless somebody changes
+one of them in between. With --dry-run nothing is deleted, and the lookups that would end in another
+way are listed.`,
 		Example: `  isthmus delete aep shop/checkout
-  isthmus delete cluster east --dry-run
+  isthmus delete cluster east --diff --dry-run
   isthmus delete -f objects.yaml`,
 		ValidArgsFunction: c.completeObject(true),
 	}
 	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)
 	names := fileFlag(cmd)
-	dryRun, inParts := dryRunFlag(cmd), inPartsFlag(cmd)
+	dryRun, inParts, diff := dryRunFlag(cmd), inPartsFlag(cmd), diffFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		keys, err := keysToDelete(cmd, args, *names)
 		if err != nil {
@@ -38,9 +40,22 @@ With --dry-run nothing is deleted, and the lookups that would end in another way
 		for _, key := range keys {
 			req.Keys = append(req.Keys, wireKey(key))
 		}
-		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
+		call := func(ctx context.Context, conn *client.Conn, shown *v1alpha1.ApplyResponse) (*v1alpha1.ApplyResponse, error) {
 			defer patience(cmd.ErrOrStderr(), len(req.GetKeys()))()
+			if *diff && shown == nil {
+				return v1alpha1.NewObjectsClient(conn).Delete(ctx, &v1alpha1.DeleteRequest{Keys: req.GetKeys(), DryRun: true, WithHeld: true})
+			}
+			if shown != nil {
+				req.IfRevisions = make([]string, len(req.GetKeys()))
+			}
+			pin(shown, func(i int, revision string) { req.IfRevisions[i] = revision })
 			return v1alpha1.NewObjectsClient(conn).Delete(ctx, req)
+		}
+		if *diff {
+			return c.changeShown(cmd, output.Format, *dryRun, make([]catalog.Object, len(keys)), call)
+		}
+		return c.change(cmd, output.Format, *dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
+			return call(ctx, conn, nil)
 		})
 	}
 	return cmd

@@ -31,6 +31,7 @@ was seen and that nothing lets in.
 With --why it prints every object behind the calls of one app to another.`,
 		Example: `  isthmus graph > graph.svg
   isthmus graph -o dot --app shop/checkout --app shop/orders
+  isthmus graph -o mermaid --app shop/orders --steps 2
   isthmus graph -o mermaid --via east
   isthmus graph --why shop/checkout shop/orders`,
 	}
@@ -40,6 +41,7 @@ With --why it prints every object behind the calls of one app to another.`,
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	var filter show.GraphFilter
 	cmd.Flags().StringArrayVar(&filter.Apps, "app", nil, "only calls by or of this app, namespace/app-id; may be there several times")
+	cmd.Flags().IntVar(&filter.Steps, "steps", 1, "with --app, how many calls the ways to the app and from it have at most: 1 or 2")
 	cmd.Flags().StringArrayVar(&filter.Clusters, "via", nil, "only routes to this cluster; may be there several times")
 	cmd.Flags().BoolVar(&filter.Seen, "seen", false, "only calls that were seen")
 	cmd.Flags().BoolVar(&filter.Declared, "declared", false, "only calls that an object declares")
@@ -52,6 +54,8 @@ With --why it prints every object behind the calls of one app to another.`,
 			return misused(errors.New("--why wants two apps: isthmus graph --why CALLER CALLEE, namespace/app-id each"))
 		case !*why && len(args) > 0:
 			return misused(fmt.Errorf("unexpected %q; filter by --app %s", args[0], args[0]))
+		case filter.Steps < 1 || filter.Steps > 2 || filter.Steps == 2 && len(filter.Apps) == 0:
+			return misused(fmt.Errorf("--steps %d: want 1 or 2, and an --app", filter.Steps))
 		case !slices.Contains(formats, *format):
 			return misused(fmt.Errorf("-o %s: want one of %s", *format, strings.Join(formats, ", ")))
 		}
@@ -66,9 +70,14 @@ With --why it prints every object behind the calls of one app to another.`,
 		if *why {
 			return c.graphWhy(cmd, args[0], args[1])
 		}
+		req := &v1alpha1.GraphRequest{}
+		if filter.Steps > 1 && len(filter.Apps) == 1 { // with one step, apps that nothing declares are asked for, too
+			app, _ := catalog.ParseApp(filter.Apps[0]) // it was checked
+			req.Focus, req.Steps = &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, uint32(filter.Steps)
+		}
 		g := &show.Graph{Apps: []show.GraphApp{}, Clusters: []show.GraphCluster{}, Calls: []show.GraphCall{}}
 		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, &v1alpha1.GraphRequest{})
+			stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, req)
 			return receive(stream, err, func(m *v1alpha1.GraphResponse) error { g.Add(m); return nil })
 		})
 		if err != nil {

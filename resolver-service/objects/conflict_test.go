@@ -50,6 +50,37 @@ func TestTheRevisionOfAnObjectIsACondition(t *testing.T) {
 	}
 }
 
+func TestADeletionMayBeOfOneRevisionAlone(t *testing.T) {
+	s := newService(t, catalog.DefaultDomain, true)
+	first := s.mustApply(selection("checkout", "orders"), east)
+	keys, shown := []*v1alpha1.ObjectKey{}, []string{}
+	for _, r := range first.GetResults() {
+		keys, shown = append(keys, r.GetKey()), append(shown, r.GetRevision())
+	}
+	second := s.mustApply(selection("checkout", "ledger")).GetResults()[0].GetRevision()
+	req := &v1alpha1.DeleteRequest{Keys: keys, IfRevisions: shown, DryRun: true}
+	for range 2 { // a dry run first
+		_, err := s.Delete(t.Context(), req)
+		for _, want := range []string{"AppEndpoints shop/checkout", "it is at revision " + second + ", not " + shown[0], "nothing was written"} {
+			if status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), want) {
+				t.Errorf("what was changed since it was shown: %v, want %q", err, want)
+			}
+		}
+		req.DryRun = false
+	}
+	got, err := s.Get(t.Context(), &v1alpha1.GetRequest{})
+	if err != nil || len(got.GetObjects()) != 2 {
+		t.Errorf("left: %v (%v), want both", got, err)
+	}
+	if _, err := s.Delete(t.Context(), &v1alpha1.DeleteRequest{Keys: keys, IfRevisions: shown[:1]}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("one revision for two keys: %v", err)
+	}
+	answer, err := s.Delete(t.Context(), &v1alpha1.DeleteRequest{Keys: keys, IfRevisions: []string{second, ""}, WithHeld: true})
+	if err != nil || results(answer) != "checkout deleted, east deleted" || !strings.Contains(string(answer.GetResults()[0].GetHeld()), "ledger") {
+		t.Errorf("at the revisions that they have: %v (%v)", answer, err)
+	}
+}
+
 // TestOfManyWritersNobodysChangeIsLost lets each writer read the object, add an app and apply it,
 // and repeat that after a conflict.
 func TestOfManyWritersNobodysChangeIsLost(t *testing.T) {

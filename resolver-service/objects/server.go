@@ -57,8 +57,15 @@ func (s *Server) Apply(ctx context.Context, req *v1alpha1.ApplyRequest) (*v1alph
 
 // Delete deletes all objects or none, and answers once lookups follow.
 func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1alpha1.ApplyResponse, error) {
+	revisions := req.GetIfRevisions()
+	if len(revisions) == 0 {
+		revisions = make([]string, len(req.GetKeys()))
+	}
+	if len(revisions) != len(req.GetKeys()) {
+		return nil, status.Errorf(codes.InvalidArgument, "%d if_revisions for %d keys; want one for each, or none", len(revisions), len(req.GetKeys()))
+	}
 	var writes []configstore.Write
-	for _, k := range req.GetKeys() {
+	for i, k := range req.GetKeys() {
 		key := keyFromWire(k)
 		if err := api.CheckKey(key); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "%s: %v", key, err)
@@ -66,9 +73,9 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 		if stored, derived := s.feed.derived(key); derived {
 			return nil, status.Errorf(codes.FailedPrecondition, "%s is derived %s; change or delete that", key, stored.Object.Origin())
 		}
-		writes = append(writes, configstore.Write{Delete: key})
+		writes = append(writes, configstore.Write{Delete: key, If: revisions[i]})
 	}
-	return s.change(ctx, writes, applyOptions{dryRun: req.GetDryRun(), inParts: req.GetInParts()})
+	return s.change(ctx, writes, applyOptions{req.GetDryRun(), req.GetWithHeld(), req.GetInParts()})
 }
 
 // Get returns the objects that a key selects.

@@ -12,6 +12,7 @@ import (
 // nodes of a graph whose edges are the views' entries.
 type Map struct {
 	Cluster  string // this one
+	Revision uint64
 	Apps     []MapApp
 	Clusters []MapCluster // the others
 	Views    []ViewUpdate // of the apps with a selection
@@ -33,19 +34,34 @@ type MapCluster struct {
 	State  string // connected, stale, damped or unheard
 }
 
-// Map returns the graph's nodes, sorted, and the views with its edges. A change waits only while
-// they are gathered, about 100 ns for each app. The error is that ctx or the topology has ended.
-func (t *Topology) Map(ctx context.Context) (m Map, err error) {
+// MapFilter narrows a Map to some calls, with the apps and clusters of these. The zero filter keeps
+// everything, and an empty field any call.
+type MapFilter struct {
+	Focus     catalog.App // calls on the ways that lead to this app or from it,
+	Steps     int         // and have so many calls at most; 0 counts as 1
+	Namespace string      // calls by or of its apps; without Focus, its other apps are there, too
+	Via       string      // calls with a route to this other cluster
+}
+
+// Map returns the graph's nodes, sorted, and the views with its edges; of a filter that narrows it,
+// views have only the entries that the filter keeps. A change waits only while they are gathered:
+// about 100 ns for each app or, with a filter, 2 µs for each call that it finds. The error is that
+// ctx or the topology has ended.
+func (t *Topology) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		m.Cluster = g.cfg.Cluster
-		for app, n := range g.apps {
-			m.Apps = append(m.Apps, MapApp{app, n.present(), uint32(len(n.ready)), n.own != nil, exportedTo(n)})
+		m.Cluster, m.Revision = g.cfg.Cluster, g.revision
+		if f != (MapFilter{}) {
+			g.narrowed(&f, &m)
+			return
+		}
+		for _, n := range g.apps {
+			m.Apps = append(m.Apps, n.onMap())
 			if n.view != nil {
-				m.Views = append(m.Views, ViewUpdate{app, n.view})
+				m.Views = append(m.Views, ViewUpdate{n.app, n.view})
 			}
 		}
-		for name, c := range g.clusters {
-			m.Clusters = append(m.Clusters, MapCluster{name, c.object != nil, c.state()})
+		for _, c := range g.clusters {
+			m.Clusters = append(m.Clusters, c.onMap())
 		}
 	})
 	slices.SortFunc(m.Apps, func(a, b MapApp) int { return a.App.Compare(b.App) })
@@ -53,6 +69,12 @@ func (t *Topology) Map(ctx context.Context) (m Map, err error) {
 	slices.SortFunc(m.Clusters, func(a, b MapCluster) int { return cmp.Compare(a.Name, b.Name) })
 	return m, err
 }
+
+func (n *node) onMap() MapApp {
+	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, exportedTo(n)}
+}
+
+func (c *cluster) onMap() MapCluster { return MapCluster{c.name, c.object != nil, c.state()} }
 
 func (c *cluster) state() string {
 	switch {

@@ -207,15 +207,4 @@ func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
 }
 
 // dirtyCluster marks every entry with a route through the cluster.
-func (ns *nodes) dirtyCluster(c *cluster) {
-	for caller, callees := range c.named {
-		for callee := range callees {
-			ns.dirty.entry(caller, callee)
-		}
-	}
-	for callee := range c.exports {
-		for caller := range callee.callers {
-			ns.dirty.entry(caller, callee)
-		}
-	}
-}
+func (ns *nodes) dirtyCluster(c *cluster) { c.eachCall(ns.dirty.entry) }

@@ -2880,10 +2880,14 @@ func (x *StoredObject) GetRefused() string {
 }
 
 type DeleteRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Keys          []*ObjectKey           `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	InParts       bool                   `protobuf:"varint,3,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"` // as in ApplyRequest
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Keys     []*ObjectKey           `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	DryRun   bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	InParts  bool                   `protobuf:"varint,3,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"`    // as in ApplyRequest
+	WithHeld bool                   `protobuf:"varint,4,opt,name=with_held,json=withHeld,proto3" json:"with_held,omitempty"` // as in ApplyRequest
+	// None, or one for each key: delete only if the object still has this revision; empty deletes
+	// in any case. If one has another, nothing is deleted.
+	IfRevisions   []string `protobuf:"bytes,5,rep,name=if_revisions,json=ifRevisions,proto3" json:"if_revisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2937,6 +2941,20 @@ func (x *DeleteRequest) GetInParts() bool {
 		return x.InParts
 	}
 	return false
+}
+
+func (x *DeleteRequest) GetWithHeld() bool {
+	if x != nil {
+		return x.WithHeld
+	}
+	return false
+}
+
+func (x *DeleteRequest) GetIfRevisions() []string {
+	if x != nil {
+		return x.IfRevisions
+	}
+	return nil
 }
 
 type HistoryRequest struct {
@@ -3269,8 +3287,19 @@ func (x *AppPolicy) GetNotes() []string {
 	return nil
 }
 
+// GraphRequest narrows the graph to some calls, with the apps and clusters of these. Each field
+// that is set narrows it further; of a request without any, the answer is everything.
 type GraphRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only calls on the ways that lead to this app or from it.
+	Focus *App `protobuf:"bytes,1,opt,name=focus,proto3" json:"focus,omitempty"`
+	// How many calls such a way has at most: 1 or 2; 0 counts as 1.
+	Steps uint32 `protobuf:"varint,2,opt,name=steps,proto3" json:"steps,omitempty"`
+	// Only calls by or of apps of this namespace. Without a focus or via, its apps without a call
+	// are there, too.
+	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only calls with a route to this other cluster, with all their routes.
+	Via           string `protobuf:"bytes,4,opt,name=via,proto3" json:"via,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3305,12 +3334,42 @@ func (*GraphRequest) Descriptor() ([]byte, []int) {
 	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
+func (x *GraphRequest) GetFocus() *App {
+	if x != nil {
+		return x.Focus
+	}
+	return nil
+}
+
+func (x *GraphRequest) GetSteps() uint32 {
+	if x != nil {
+		return x.Steps
+	}
+	return 0
+}
+
+func (x *GraphRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GraphRequest) GetVia() string {
+	if x != nil {
+		return x.Via
+	}
+	return ""
+}
+
 type GraphResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // this one
-	Apps          []*GraphApp            `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
-	Clusters      []*GraphCluster        `protobuf:"bytes,3,rep,name=clusters,proto3" json:"clusters,omitempty"` // the others
-	Calls         []*GraphCall           `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first message: this cluster, and the revision of the topology whose graph it is.
+	Cluster       string          `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Revision      uint64          `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	Apps          []*GraphApp     `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
+	Clusters      []*GraphCluster `protobuf:"bytes,3,rep,name=clusters,proto3" json:"clusters,omitempty"` // the others
+	Calls         []*GraphCall    `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3350,6 +3409,13 @@ func (x *GraphResponse) GetCluster() string {
 		return x.Cluster
 	}
 	return ""
+}
+
+func (x *GraphResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 func (x *GraphResponse) GetApps() []*GraphApp {
@@ -9352,11 +9418,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04json\x18\x02 \x01(\fR\x04json\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\tR\brevision\x12\x16\n" +
 	"\x06source\x18\x04 \x01(\tR\x06source\x12\x18\n" +
-	"\arefused\x18\x05 \x01(\tR\arefused\"t\n" +
+	"\arefused\x18\x05 \x01(\tR\arefused\"\xb4\x01\n" +
 	"\rDeleteRequest\x12/\n" +
 	"\x04keys\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x04keys\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x19\n" +
-	"\bin_parts\x18\x03 \x01(\bR\ainParts\"S\n" +
+	"\bin_parts\x18\x03 \x01(\bR\ainParts\x12\x1b\n" +
+	"\twith_held\x18\x04 \x01(\bR\bwithHeld\x12!\n" +
+	"\fif_revisions\x18\x05 \x03(\tR\vifRevisions\"S\n" +
 	"\x0eHistoryRequest\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
 	"\x04most\x18\x02 \x01(\rR\x04most\"K\n" +
@@ -9378,10 +9446,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\tAppPolicy\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x18\n" +
 	"\aobjects\x18\x02 \x03(\fR\aobjects\x12\x14\n" +
-	"\x05notes\x18\x03 \x03(\tR\x05notes\"\x0e\n" +
-	"\fGraphRequest\"\xc8\x01\n" +
+	"\x05notes\x18\x03 \x03(\tR\x05notes\"\x81\x01\n" +
+	"\fGraphRequest\x12+\n" +
+	"\x05focus\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x05focus\x12\x14\n" +
+	"\x05steps\x18\x02 \x01(\rR\x05steps\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03via\x18\x04 \x01(\tR\x03via\"\xe4\x01\n" +
 	"\rGraphResponse\x12\x18\n" +
-	"\acluster\x18\x01 \x01(\tR\acluster\x12.\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision\x12.\n" +
 	"\x04apps\x18\x02 \x03(\v2\x1a.isthmus.v1alpha1.GraphAppR\x04apps\x12:\n" +
 	"\bclusters\x18\x03 \x03(\v2\x1e.isthmus.v1alpha1.GraphClusterR\bclusters\x121\n" +
 	"\x05calls\x18\x04 \x03(\v2\x1b.isthmus.v1alpha1.GraphCallR\x05calls\"\x9c\x01\n" +
@@ -10077,132 +10150,133 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 48: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
 	43,  // 49: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
 	1,   // 50: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
-	46,  // 51: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
-	47,  // 52: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
-	48,  // 53: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
-	1,   // 54: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 55: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 56: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
-	49,  // 57: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
-	1,   // 58: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 59: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
-	52,  // 60: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
-	1,   // 61: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
-	53,  // 62: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
-	11,  // 63: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
-	1,   // 64: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 65: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
-	56,  // 66: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	59,  // 67: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
-	1,   // 68: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	60,  // 69: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	61,  // 70: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	1,   // 71: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	64,  // 72: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
-	1,   // 73: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	67,  // 74: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	68,  // 75: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	5,   // 76: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	73,  // 77: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 78: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,   // 79: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	124, // 80: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	74,  // 81: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	77,  // 82: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	78,  // 83: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	79,  // 84: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	124, // 85: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	124, // 86: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 87: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	85,  // 88: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	97,  // 89: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	98,  // 90: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	99,  // 91: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	95,  // 92: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	96,  // 93: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	91,  // 94: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	89,  // 95: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	88,  // 96: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	87,  // 97: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	1,   // 98: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	90,  // 99: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	92,  // 100: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	93,  // 101: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	94,  // 102: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	98,  // 103: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	98,  // 104: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	101, // 105: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	100, // 106: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	102, // 107: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	111, // 108: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	102, // 109: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	111, // 110: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	114, // 111: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	1,   // 112: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	121, // 113: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	122, // 114: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	120, // 115: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 116: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	20,  // 117: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	23,  // 118: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	34,  // 119: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	37,  // 120: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	38,  // 121: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28,  // 122: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	57,  // 123: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	62,  // 124: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	65,  // 125: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	54,  // 126: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	50,  // 127: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	44,  // 128: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	41,  // 129: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	69,  // 130: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	70,  // 131: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	75,  // 132: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	82,  // 133: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	83,  // 134: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	80,  // 135: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	103, // 136: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	105, // 137: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	106, // 138: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	107, // 139: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	108, // 140: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	110, // 141: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	112, // 142: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	115, // 143: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	12,  // 144: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	21,  // 145: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	25,  // 146: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	35,  // 147: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	25,  // 148: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	39,  // 149: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	29,  // 150: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	58,  // 151: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	63,  // 152: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	66,  // 153: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	55,  // 154: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	51,  // 155: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	45,  // 156: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	42,  // 157: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	72,  // 158: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	71,  // 159: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	76,  // 160: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	86,  // 161: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	84,  // 162: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	81,  // 163: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	104, // 164: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	111, // 165: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	111, // 166: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	111, // 167: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	109, // 168: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	111, // 169: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	113, // 170: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	116, // 171: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	144, // [144:172] is the sub-list for method output_type
-	116, // [116:144] is the sub-list for method input_type
-	116, // [116:116] is the sub-list for extension type_name
-	116, // [116:116] is the sub-list for extension extendee
-	0,   // [0:116] is the sub-list for field type_name
+	1,   // 51: isthmus.v1alpha1.GraphRequest.focus:type_name -> isthmus.v1alpha1.App
+	46,  // 52: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
+	47,  // 53: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
+	48,  // 54: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
+	1,   // 55: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 56: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 57: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
+	49,  // 58: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
+	1,   // 59: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 60: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
+	52,  // 61: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
+	1,   // 62: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
+	53,  // 63: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
+	11,  // 64: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
+	1,   // 65: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 66: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
+	56,  // 67: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	59,  // 68: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,   // 69: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	60,  // 70: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	61,  // 71: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	1,   // 72: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	64,  // 73: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,   // 74: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	67,  // 75: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	68,  // 76: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	5,   // 77: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	73,  // 78: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 79: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,   // 80: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	124, // 81: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	74,  // 82: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	77,  // 83: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	78,  // 84: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	79,  // 85: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	124, // 86: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	124, // 87: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 88: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	85,  // 89: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	97,  // 90: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	98,  // 91: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	99,  // 92: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	95,  // 93: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	96,  // 94: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	91,  // 95: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	89,  // 96: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	88,  // 97: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	87,  // 98: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	1,   // 99: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	90,  // 100: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	92,  // 101: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	93,  // 102: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	94,  // 103: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	98,  // 104: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	98,  // 105: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	101, // 106: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	100, // 107: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	102, // 108: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	111, // 109: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	102, // 110: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	111, // 111: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	114, // 112: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	1,   // 113: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	121, // 114: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	122, // 115: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	120, // 116: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 117: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	20,  // 118: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	23,  // 119: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	34,  // 120: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	37,  // 121: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	38,  // 122: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28,  // 123: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	57,  // 124: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	62,  // 125: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	65,  // 126: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	54,  // 127: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	50,  // 128: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	44,  // 129: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	41,  // 130: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	69,  // 131: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	70,  // 132: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	75,  // 133: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	82,  // 134: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	83,  // 135: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	80,  // 136: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	103, // 137: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	105, // 138: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	106, // 139: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	107, // 140: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	108, // 141: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	110, // 142: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	112, // 143: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	115, // 144: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	12,  // 145: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	21,  // 146: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	25,  // 147: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	35,  // 148: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	25,  // 149: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	39,  // 150: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	29,  // 151: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	58,  // 152: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	63,  // 153: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	66,  // 154: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	55,  // 155: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	51,  // 156: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	45,  // 157: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	42,  // 158: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	72,  // 159: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	71,  // 160: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	76,  // 161: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	86,  // 162: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	84,  // 163: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	81,  // 164: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	104, // 165: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	111, // 166: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	111, // 167: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	111, // 168: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	109, // 169: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	111, // 170: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	113, // 171: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	116, // 172: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	145, // [145:173] is the sub-list for method output_type
+	117, // [117:145] is the sub-list for method input_type
+	117, // [117:117] is the sub-list for extension type_name
+	117, // [117:117] is the sub-list for extension extendee
+	0,   // [0:117] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
