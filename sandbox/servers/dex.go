@@ -36,6 +36,9 @@ type DexOptions struct {
 	Clients []DexClient
 	People  []DexPerson
 
+	// Issuer is its URL where that is not its own, but a proxy's in front of it; its path is /dex.
+	Issuer string
+
 	// Settings are more keys of the configuration, such as "expiry".
 	Settings map[string]any
 }
@@ -47,6 +50,7 @@ type Dex struct {
 	process   *sandbox.Process
 	authority *sandbox.Authority
 	address   string // host:port
+	issuer    string
 }
 
 // StartDex starts a Dex, with its configuration, certificate and log in dir, and waits until it
@@ -60,7 +64,10 @@ func StartDex(ctx context.Context, dir string, o DexOptions) (*Dex, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dex{address: hostPort(port)}
+	d := &Dex{address: hostPort(port), issuer: o.Issuer}
+	if d.issuer == "" {
+		d.issuer = "https://" + d.address + dexPath
+	}
 	config, err := d.configure(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("start Dex: %w", err)
@@ -94,7 +101,7 @@ func (d *Dex) configure(dir string, o DexOptions) (string, error) {
 		"dex.key": key,
 	}
 	config := map[string]any{
-		"issuer": d.Issuer(), "storage": map[string]any{"type": "memory"},
+		"issuer": d.issuer, "storage": map[string]any{"type": "memory"},
 		"web":              map[string]any{"https": d.address, "tlsCert": filepath.Join(dir, "dex.crt"), "tlsKey": filepath.Join(dir, "dex.key")},
 		"oauth2":           map[string]any{"skipApprovalScreen": true},
 		"enablePasswordDB": true, "staticPasswords": people, "staticClients": o.clients(),
@@ -136,7 +143,7 @@ func (d *Dex) answers() bool {
 	client := d.Client()
 	client.Timeout = answerLimit
 	defer client.CloseIdleConnections()
-	res, err := client.Get(d.Issuer() + "/.well-known/openid-configuration")
+	res, err := client.Get("https://" + d.address + dexPath + "/.well-known/openid-configuration")
 	if err != nil {
 		return false
 	}
@@ -151,8 +158,11 @@ func (d *Dex) Client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 }
 
+// dexPath is the path of every issuer.
+const dexPath = "/dex"
+
 // Issuer is the provider's URL, from which clients find all others.
-func (d *Dex) Issuer() string { return "https://" + d.address + "/dex" }
+func (d *Dex) Issuer() string { return d.issuer }
 
 // Addr is where clients connect to, host:port.
 func (d *Dex) Addr() string { return d.address }
