@@ -74,6 +74,7 @@ func below(path string, folders ...string) bool {
 func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
 		"catalog":                      {},
+		"console/entry":                {"atomicfile", "settings", "throttle"},
 		"live":                         {},
 		"throttle":                     {},
 		"atomicfile":                   {},

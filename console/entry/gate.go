@@ -23,8 +23,8 @@ const (
 	mostPath     = 1024    // bytes of a path to return to
 )
 
-// LivePath is where pages listen for changes. A stream ends with its session, and it does not count
-// as somebody who is there, so a forgotten page does not keep a session.
+// LivePath is where pages listen for changes. A stream ends with its session. Like all that scripts
+// fetch, it does not count as somebody who is there: a forgotten page does not keep a session.
 const LivePath = "/live"
 
 // Gate lets people in to pages, and keeps everybody else out. [NewOnce] and [NewOIDC] make one.
@@ -127,12 +127,11 @@ func (g *Gate) enter(door http.HandlerFunc, w http.ResponseWriter, r *http.Reque
 
 // guard serves a request of somebody with a session.
 func (g *Gate) guard(pages http.Handler, w http.ResponseWriter, r *http.Request) {
-	live := r.URL.Path == LivePath
-	id := ""
+	live, id := r.URL.Path == LivePath, ""
 	if cookie, err := r.Cookie(g.cookieName("session")); err == nil {
 		id = cookie.Value
 	}
-	s, gone, until, ok := g.sessions.get(id, !live)
+	s, gone, until, ok := g.sessions.get(id, byPerson(r))
 	if !ok {
 		g.withoutSession(w, r)
 		return
@@ -152,6 +151,12 @@ func (g *Gate) guard(pages http.Handler, w http.ResponseWriter, r *http.Request)
 		defer context.AfterFunc(gone, cancel)()
 	}
 	pages.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// byPerson tells whether a person has caused a request, rather than a page that keeps itself fresh.
+func byPerson(r *http.Request) bool {
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return r.Method == http.MethodPost || r.URL.Path != LivePath && (mode == "" || mode == "navigate")
 }
 
 // meant tells whether a form shows its session's token.
@@ -179,9 +184,9 @@ func (g *Gate) withoutSession(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost:
 		show(w, http.StatusUnauthorized, page{Title: "You are not signed in", To: "/", Link: "To the console", Text: []string{
 			"Your session has ended; nothing was changed. Go back, keep a copy of what you wrote, sign in, and send it anew."}})
-	case r.URL.Path == LivePath:
+	case !byPerson(r): // a script could do nothing with a login
 		http.Error(w, "Your session has ended; reload the page.", http.StatusUnauthorized)
-	case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate":
+	case r.Header.Get("Sec-Fetch-Site") == "cross-site":
 		onward(w, returnPath(r.URL.RequestURI()))
 	default:
 		g.stranger(w, r)
@@ -231,7 +236,7 @@ func (g *Gate) refused(r *http.Request, reason string, args ...any) {
 }
 
 // clip bounds what an outsider can put into the log or a page.
-func clip(text string) string { return text[:min(len(text), 253)] }
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 253)], "\uFFFD") }
 
 // doorPaths are no place to return to: they change whether one is in.
 var doorPaths = []string{"/enter", "/login", "/login/callback", "/logout"}

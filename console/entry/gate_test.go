@@ -156,6 +156,7 @@ func TestRefusals(t *testing.T) {
 		"no cookie":                    {"GET", "/map", "", func(r *http.Request) { r.Header.Del("Cookie") }, 401, "works once"},
 		"a form without a cookie":      {"POST", "/plan", form, func(r *http.Request) { r.Header.Del("Cookie") }, 401, "not signed in"},
 		"a stream without a cookie":    {"GET", "/live", "", func(r *http.Request) { r.Header.Del("Cookie") }, 401, "has ended"},
+		"a script without a cookie":    {"GET", "/map", "", func(r *http.Request) { r.Header = http.Header{"Sec-Fetch-Mode": {"same-origin"}} }, 401, "has ended"},
 		"a cookie that is made up":     {"GET", "/map", "", header("Cookie", "isthmus-session-8250="+random()), 401, "works once"},
 		"a cookie of another port":     {"GET", "/map", "", header("Cookie", "isthmus-session-8251="+b.cookies["isthmus-session-8250"].Value), 401, ""},
 		"an asset without a cookie":    {"GET", "/assets/a.css", "", func(r *http.Request) { r.Header.Del("Cookie") }, 200, "an asset"},
@@ -346,8 +347,13 @@ func TestAStreamEndsWithItsSession(t *testing.T) {
 		}
 		b, _ = enter()
 		began = time.Now()
+		time.Sleep(time.Hour)
+		b.want("a person", b.send("GET", "/", "", header("Sec-Fetch-Mode", "navigate")), 200)
+		b.want("a script", b.send("GET", "/", "", header("Sec-Fetch-Mode", "same-origin")), 200)
+		time.Sleep(time.Hour)
+		b.want("a script", b.send("GET", "/", "", header("Sec-Fetch-Mode", "same-origin")), 200)
 		b.send("GET", LivePath, "")
-		if ended != 2*time.Hour {
+		if ended != 3*time.Hour {
 			t.Errorf("the stream of a page without anybody ended after %v", ended)
 		}
 		b.want("and can't begin again", b.send("GET", LivePath, ""), 401)

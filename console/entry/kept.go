@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"container/list"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -21,17 +22,21 @@ const forever = 100 * 365 * 24 * time.Hour
 
 // kept holds a bounded number of values, each for a while, under ids that nobody can guess. It
 // knows only the ids' hashes, so neither its memory nor the time of a search gives one away. It has
-// no goroutine: what has lapsed goes when somebody asks for it, and with the next add.
+// no goroutine: what has lapsed goes when somebody asks for it, or with a later add.
 type kept[T any] struct {
 	most int           // values; when there are more, the one that was idle the longest goes
 	life time.Duration // of a value
 	idle time.Duration // since a value was used
 
-	mu  sync.Mutex
-	all map[[sha256.Size]byte]*entry[T]
+	mu    sync.Mutex
+	all   map[hash]*list.Element
+	order list.List // of *entry[T], the idlest first
 }
 
+type hash [sha256.Size]byte
+
 type entry[T any] struct {
+	at         hash
 	value      T
 	born, seen time.Time
 	gone       context.Context // done when the value is no longer kept
@@ -42,43 +47,29 @@ type entry[T any] struct {
 func (k *kept[T]) add(value T) (id string) {
 	id = random()
 	now := time.Now()
-	e := &entry[T]{value: value, born: now, seen: now}
+	e := &entry[T]{at: sha256.Sum256([]byte(id)), value: value, born: now, seen: now}
 	e.gone, e.end = context.WithCancel(context.Background())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.all == nil {
-		k.all = map[[sha256.Size]byte]*entry[T]{}
+		k.all = map[hash]*list.Element{}
 	}
-	k.makeRoom(now)
-	k.all[sha256.Sum256([]byte(id))] = e
+	for first := k.order.Front(); first != nil && (len(k.all) >= k.most || k.lapsed(first, now)); first = k.order.Front() {
+		k.drop(first)
+	}
+	k.all[e.at] = k.order.PushBack(e)
 	return id
 }
 
-// makeRoom drops what has lapsed. If that is not enough, the value that was idle the longest goes.
-func (k *kept[T]) makeRoom(now time.Time) {
-	var oldest [sha256.Size]byte
-	var idlest *entry[T]
-	for at, e := range k.all {
-		if k.lapsed(e, now) {
-			k.drop(at)
-		} else if idlest == nil || e.seen.Before(idlest.seen) {
-			oldest, idlest = at, e
-		}
-	}
-	if len(k.all) >= k.most {
-		k.drop(oldest)
-	}
-}
-
-func (k *kept[T]) drop(at [sha256.Size]byte) {
-	if e := k.all[at]; e != nil {
-		e.end()
-		delete(k.all, at)
-	}
+func (k *kept[T]) drop(at *list.Element) {
+	e := k.order.Remove(at).(*entry[T])
+	e.end()
+	delete(k.all, e.at)
 }
 
 // until is when a value lapses, unless it is used again before.
-func (k *kept[T]) until(e *entry[T]) time.Time {
+func (k *kept[T]) until(at *list.Element) time.Time {
+	e := at.Value.(*entry[T])
 	life, idle := e.born.Add(k.life), e.seen.Add(k.idle)
 	if idle.Before(life) {
 		return idle
@@ -86,33 +77,44 @@ func (k *kept[T]) until(e *entry[T]) time.Time {
 	return life
 }
 
-func (k *kept[T]) lapsed(e *entry[T], now time.Time) bool { return !now.Before(k.until(e)) }
+func (k *kept[T]) lapsed(at *list.Element, now time.Time) bool { return !now.Before(k.until(at)) }
 
 // get is a value, a context that is done once the value is dropped, and when it lapses unless it is
 // used again. Where use is false, to ask for the value does not count as using it.
 func (k *kept[T]) get(id string, use bool) (value T, gone context.Context, until time.Time, ok bool) {
-	at := sha256.Sum256([]byte(id))
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	e := k.all[at]
-	if e == nil || k.lapsed(e, now) {
-		k.drop(at)
+	at := k.find(id, now)
+	if at == nil {
 		return value, nil, until, false
 	}
+	e := at.Value.(*entry[T])
 	if use {
 		e.seen = now
+		k.order.MoveToBack(at)
 	}
-	return e.value, e.gone, k.until(e), true
+	return e.value, e.gone, k.until(at), true
 }
 
-// take is a value that is not kept any longer.
+// find is the place of a value that has not lapsed; nil where there is none.
+func (k *kept[T]) find(id string, now time.Time) *list.Element {
+	at := k.all[sha256.Sum256([]byte(id))]
+	if at != nil && k.lapsed(at, now) {
+		k.drop(at)
+		return nil
+	}
+	return at
+}
+
+// take is a value that is not kept any longer. Of two that take it at once, one gets it.
 func (k *kept[T]) take(id string) (value T, ok bool) {
-	value, _, _, ok = k.get(id, false)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	at := sha256.Sum256([]byte(id))
-	ok = ok && k.all[at] != nil // of two that take at once, one gets it
-	k.drop(at)
-	return value, ok
+	at := k.find(id, time.Now())
+	if at == nil {
+		return value, false
+	}
+	defer k.drop(at)
+	return at.Value.(*entry[T]).value, true
 }
