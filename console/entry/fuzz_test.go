@@ -13,7 +13,7 @@ import (
 // out tabs and line breaks, and takes \ for /.
 func FuzzReturnPath(f *testing.F) {
 	for _, s := range []string{"/", "/map?focus=a#b", "//evil", `/\evil`, "/\t/evil", "/%2f/evil", "/.//evil", "https://evil", "javascript:a",
-		"/login?to=/login", "/a/../logout", "", "?a", "/\u2028", "/a;url=b", "http:/evil", "///evil", "/%5cevil", "*"} {
+		"/login?to=/login", "/a/../logout", "", "?a", "/\u2028", "/a;url=b", "http:/evil", "///evil", "/%5cevil", "*", "%2f"} {
 		f.Add(s)
 	}
 	base, _ := url.Parse(secure)

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -310,6 +312,25 @@ func TestAKeyWorksOnce(t *testing.T) {
 	}
 	if _, err := NewOnce(OnceConfig{URL: plain, KeyFile: filepath.Join(file, "no")}, slog.Default()); err == nil {
 		t.Error("a file that can't be written is no error")
+	}
+}
+
+func TestOneOfManyUsesAKey(t *testing.T) {
+	o, b, _ := once(t, OnceConfig{URL: plain})
+	path := strings.TrimPrefix(o.URL(), plain)
+	var in atomic.Int32
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			w := httptest.NewRecorder()
+			b.handler.ServeHTTP(w, httptest.NewRequest("GET", plain+path, nil))
+			if len(w.Result().Cookies()) > 0 {
+				in.Add(1)
+			}
+		})
+	}
+	if all.Wait(); in.Load() != 1 {
+		t.Errorf("%d came in by one key", in.Load())
 	}
 }
 

@@ -174,6 +174,9 @@ func TestLoginsThatAreRefused(t *testing.T) {
 		if !strings.Contains(x.log.String(), c.log) || strings.Count(x.log.String(), "\n") != 1 {
 			t.Errorf("%s: the log is %s", what, &x.log)
 		}
+		if x.p.asks > 1 {
+			t.Errorf("%s: a code was shown %d times", what, x.p.asks)
+		}
 		if x.session() != nil || len(x.cookies) > 0 {
 			t.Errorf("%s: session %v, cookies %v", what, x.session(), x.cookies)
 		}
@@ -238,14 +241,18 @@ func TestASessionThatLapses(t *testing.T) {
 func TestWhereALoginReturnsTo(t *testing.T) {
 	x := newTeam(t)
 	for to, want := range map[string]string{
-		"/map?focus=a": "/map?focus=a",
-		"//evil":       "/",
-		`/\evil`:       "/",
-		"/\t/evil":     "/",
-		"https://evil": "/",
-		"/logout":      "/",
-		`/a"onload="b`: "/a%22onload=%22b",
-		"javascript:a": "/",
+		"/map?focus=a":                      "/map?focus=a",
+		"//evil":                            "/",
+		`/\evil`:                            "/",
+		"/\t/evil":                          "/",
+		"https://evil":                      "/",
+		"https://evil/map":                  "/",
+		"//evil/map":                        "/",
+		"/a b":                              "/a%20b",
+		"/" + strings.Repeat("a", mostPath): "/",
+		"/logout":                           "/",
+		`/a"onload="b`:                      "/a%22onload=%22b",
+		"javascript:a":                      "/",
 	} {
 		back := x.toCallback("/login?" + url.Values{"to": {to}}.Encode())
 		x.want(to, x.send("GET", back, ""), 200, fmt.Sprintf(`url=%s"`, want))

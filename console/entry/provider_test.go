@@ -41,6 +41,7 @@ type provider struct {
 	asked   int      // for its configuration
 
 	mu    sync.Mutex
+	asks  int                   // for a token
 	codes map[string]url.Values // the requests that they answer
 }
 
@@ -119,6 +120,7 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asks++
 	code, verifier := r.PostFormValue("code"), r.PostFormValue("code_verifier")
 	asked := p.codes[code]
 	delete(p.codes, code)
