@@ -21,6 +21,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // limit is how long one step of a test may take: a busy machine is no fault of a page.
@@ -43,16 +44,11 @@ type Browser struct {
 	ctx context.Context
 }
 
-// Start starts a browser. Without one on this machine, a short test is skipped, and others fail.
+// Start starts a browser. Where there is none, it skips the test as [serverstest.OrSkip] does.
 func Start(t testing.TB, o Options) *Browser {
 	t.Helper()
 	path, err := sandbox.Binary("chromium")
-	if err != nil && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	serverstest.OrSkip(t, err)
 	profile := t.TempDir()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Env("HOME="+profile),

@@ -48,6 +48,7 @@ type seen struct {
 	statuses map[cdp.FrameID]int          // of HTTP, of the documents of frames
 	busy     bool                         // the page is being loaded
 	requests map[network.RequestID]string // method and URL
+	visits   []string                     // URLs of documents
 	faults   []string
 }
 
@@ -65,6 +66,12 @@ func (s *seen) status() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.statuses[s.main]
+}
+
+func (s *seen) visited() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.visits)
 }
 
 func (s *seen) loading() bool {
@@ -105,6 +112,9 @@ func (s *seen) navigation(event any) {
 		s.busy = s.busy && e.FrameID != s.main
 	case *network.EventRequestWillBeSent:
 		s.requests[e.RequestID] = e.Request.Method + " " + e.Request.URL
+		if e.Type == network.ResourceTypeDocument {
+			s.visits = append(s.visits, e.Request.URL)
+		}
 	case *network.EventResponseReceived:
 		if e.Type == network.ResourceTypeDocument {
 			s.statuses[e.FrameID] = int(e.Response.Status)
@@ -135,7 +145,9 @@ func (s *seen) fault(event any) string {
 			return fmt.Sprintf("request: %s: %s %s", s.requests[e.RequestID], e.ErrorText, e.BlockedReason)
 		}
 	case *audits.EventIssueAdded:
-		return issue(e.Issue)
+		if e.Issue.Code != audits.InspectorIssueCodeBounceTrackingIssue { // signing in elsewhere looks like it
+			return issue(e.Issue)
+		}
 	}
 	return ""
 }

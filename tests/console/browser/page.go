@@ -2,10 +2,12 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/audits"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
@@ -69,10 +71,21 @@ func run[T any](p *Page, what string, action chromedp.Action[T]) T {
 }
 
 // Evaluate is the value of an expression in JavaScript, for what no method of a Page tells. The
-// page's policy does not bind it, and it works without scripts, too.
+// page's policy does not bind it, and it works without scripts, too. Where the page is about to
+// become another, it is the value in that.
 func Evaluate[T any](p *Page, expression string) T {
 	p.t.Helper()
-	return run(p, expression, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	for {
+		value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+		if err == nil {
+			return value
+		}
+		if refused := (*cdproto.Error)(nil); !errors.As(err, &refused) || !strings.Contains(refused.Message, "context") && !strings.Contains(refused.Message, "navigated") {
+			p.t.Fatalf("%s: %s: %v", p.seen.url(), expression, err)
+		}
+	}
 }
 
 // Open opens a URL as if it was typed, waits until it is loaded, and returns its HTTP status.
@@ -94,6 +107,9 @@ func (p *Page) URL() string {
 	return Evaluate[string](p, "location.href")
 }
 
+// Visited are the URLs that the tab has been at, redirects with them, in their order.
+func (p *Page) Visited() []string { return p.seen.visited() }
+
 // Title is what stands on the tab.
 func (p *Page) Title() string {
 	p.t.Helper()
@@ -103,7 +119,7 @@ func (p *Page) Title() string {
 // Text is the text that the page shows.
 func (p *Page) Text() string {
 	p.t.Helper()
-	return Evaluate[string](p, "document.body.innerText")
+	return Evaluate[string](p, "document.body ? document.body.innerText : ''")
 }
 
 // Await waits until the page shows a text, a minute at most.
