@@ -49,7 +49,7 @@ func (v *inventory) callees(ctx context.Context, filter func(catalog.App) bool) 
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, v.calls.Called()...)
+	all = append(all, v.stream.Called()...)
 	slices.SortFunc(all, catalog.App.Compare)
 	return slices.DeleteFunc(slices.Compact(all), func(app catalog.App) bool { return !filter(app) }), nil
 }
@@ -58,7 +58,7 @@ func (v *inventory) callees(ctx context.Context, filter func(catalog.App) bool) 
 func (v *inventory) callee(c *topology.Callee, domains map[string]string, from *v1alpha1.App) *v1alpha1.Callee {
 	wants := wants(from.GetNamespace(), from.GetId())
 	m := &v1alpha1.Callee{App: wire.App(c.App), Guard: c.Access.Mode.String(), Undeclared: uint32(c.Access.Undeclared.Len()), Running: c.Running}
-	seen := v.calls.Calls(c.App)
+	seen := v.stream.Calls(c.App)
 	for _, r := range seen {
 		r.Cluster = cmp.Or(r.Cluster, domains[r.Caller.Domain])
 	}

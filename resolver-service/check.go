@@ -89,7 +89,7 @@ func (s *Service) facts(ctx context.Context, now *v1alpha1.StatusResponse, limit
 		return nil, fmt.Errorf("analyze objects: %w", err)
 	}
 	f.Findings = analysis.GetFindings()
-	err = appStates(ctx, s.topology, all, func(some []*v1alpha1.AppState) error {
+	err = everyApp(ctx, s.topology, func(some []*v1alpha1.AppState) error {
 		for _, a := range some {
 			if len(a.GetExportedTo()) > 0 {
 				f.Exported = append(f.Exported, a)

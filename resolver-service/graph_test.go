@@ -18,7 +18,10 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 // inventoryOf serves the inventory of a topology with these objects, and returns a client.
@@ -112,6 +115,50 @@ func TestAGraphMayBeOfPartsAlone(t *testing.T) {
 			t.Errorf("%v: %v, want %q", req, err, want)
 		}
 	}
+}
+
+// A cluster goes away, and the graph tells whom that harms; until it is back.
+func TestTheGraphTellsWhomAClusterThatIsAwayHarms(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	eastConfig := configOf(t, "east", ca)
+	eastConfig.Listen.Gateway = freeAddress(t)
+	east, west := start(t, eastConfig, ca), start(t, configOf(t, "west", ca), ca)
+	east.apply(clusterOnly("west") + "---\n" + export("west") + "---\n" + strings.ReplaceAll(export("west"), "orders", "stock"))
+	stock := catalog.App{Namespace: "shop", ID: "stock"}
+	for _, app := range []catalog.App{orders, stock} {
+		there, err := net.Listen("tcp", "127.0.0.1:0") // what refuses connections does not stand after a restart
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer there.Close()
+		east.sidecar(app, there.Addr().String())
+	}
+	west.sidecar(stock, "10.0.0.1:50002")
+	head := "apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: "
+	west.apply(clusterAt("east", east.Addr("gateway"), "2s") + "---\n" +
+		head + "a}\nspec: {endpoints: [{app: orders}, {app: stock}]}\n---\n" + // stock is here, too, and comes first
+		head + "b}\nspec: {endpoints: [{app: orders, whenStale: serve}, {app: stock, routes: [{cluster: east}, {cluster: local, priority: 1}]}]}\n")
+	client := v1alpha1.NewInventoryClient(west.connect(identity.CLIApp("")))
+	harm := func() (text string) {
+		g := &show.Graph{}
+		stream, err := client.Graph(t.Context(), &v1alpha1.GraphRequest{Via: "east"})
+		if err := all(stream, err, g.Add); err != nil {
+			t.Fatal(err)
+		}
+		g.Filter(show.GraphFilter{Clusters: []string{"east"}})
+		for _, c := range g.Calls {
+			text += fmt.Sprintf("%s>%s %s, ", c.Caller[5:], c.Callee[5:], c.Harm)
+		}
+		return text
+	}
+	well := "a>orders none, a>stock none, b>orders none, b>stock none, "
+	west.within("all is well", func() bool { return harm() == well })
+	if err := east.stop(); err != nil {
+		t.Fatal(err)
+	}
+	west.within("whom it harms", func() bool { return harm() == "a>orders fails, a>stock none, b>orders stale, b>stock elsewhere, " })
+	start(t, eastConfig, ca)
+	west.within("all is well again", func() bool { return harm() == well })
 }
 
 // BenchmarkGraph asks a service of so many apps, each with 20 callees, for the graph: the whole, and

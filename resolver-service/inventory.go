@@ -3,9 +3,12 @@ package resolverservice
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -21,8 +24,7 @@ import (
 type inventory struct {
 	v1alpha1.UnimplementedInventoryServer
 	topology *topology.Topology
-	sidecars func(wants func(catalog.App) bool) []stream.Sidecar
-	calls    *stream.Server
+	stream   *stream.Server
 	events   *events.Ring
 	identity *identity.Source
 	policies policies.Settings
@@ -39,20 +41,56 @@ func wants(namespace, id string) func(catalog.App) bool {
 	}
 }
 
+// searches is the filter of a request for a list.
+func searches(req interface {
+	GetNamespace() string
+	GetId() string
+	GetSearch() string
+}) func(catalog.App) bool {
+	wants := wants(req.GetNamespace(), req.GetId())
+	return func(app catalog.App) bool { return wants(app) && strings.Contains(app.String(), req.GetSearch()) }
+}
+
 // Apps lists apps.
 func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServer[v1alpha1.AppsResponse]) error {
-	return appStates(to.Context(), v.topology, wants(req.GetNamespace(), req.GetId()), func(some []*v1alpha1.AppState) error {
-		return to.Send(&v1alpha1.AppsResponse{Apps: some})
+	apps, err := v.topology.Apps(to.Context())
+	if err != nil {
+		return err
+	}
+	filter := searches(req)
+	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
+	matched := uint32(len(apps))
+	if req.GetAfter() != nil {
+		at, found := slices.BinarySearchFunc(apps, catalogApp(req.GetAfter()), catalog.App.Compare)
+		if found {
+			at++
+		}
+		apps = apps[at:]
+	}
+	if most := int(req.GetMost()); most > 0 {
+		apps = apps[:min(most, len(apps))]
+	}
+	if matched > 0 && len(apps) == 0 {
+		return to.Send(&v1alpha1.AppsResponse{Matched: matched})
+	}
+	return appStates(to.Context(), v.topology, apps, func(some []*v1alpha1.AppState) error {
+		m := &v1alpha1.AppsResponse{Apps: some, Matched: matched}
+		matched = 0
+		return to.Send(m)
 	})
 }
 
-// appStates hands on the apps that a filter wants, at most perMessage at a time.
-func appStates(ctx context.Context, t *topology.Topology, filter func(catalog.App) bool, take func([]*v1alpha1.AppState) error) error {
+// everyApp hands on all apps, at most perMessage at a time.
+func everyApp(ctx context.Context, t *topology.Topology, take func([]*v1alpha1.AppState) error) error {
 	apps, err := t.Apps(ctx)
 	if err != nil {
 		return err
 	}
-	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
+	return appStates(ctx, t, apps, take)
+}
+
+// appStates hands on apps, at most perMessage at a time.
+func appStates(ctx context.Context, t *topology.Topology, apps []catalog.App, take func([]*v1alpha1.AppState) error) error {
 	for some := range slices.Chunk(apps, perMessage) {
 		states, err := t.AppStates(ctx, some)
 		if err != nil {
@@ -88,8 +126,16 @@ func appToWire(s *topology.AppState) *v1alpha1.AppState {
 
 // Sidecars lists the clients of this replica.
 func (v *inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStreamingServer[v1alpha1.SidecarsResponse]) error {
-	for some := range slices.Chunk(v.sidecars(wants(req.GetNamespace(), req.GetId())), perMessage) {
-		m := &v1alpha1.SidecarsResponse{}
+	page, matched, err := v.stream.SidecarPage(searches(req), req.GetAfter(), int(req.GetMost()))
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "after: %v", err)
+	}
+	if matched > 0 && len(page) == 0 {
+		return to.Send(&v1alpha1.SidecarsResponse{Matched: uint32(matched)})
+	}
+	for some := range slices.Chunk(page, perMessage) {
+		m := &v1alpha1.SidecarsResponse{Matched: uint32(matched)}
+		matched = 0
 		for i := range some {
 			m.Sidecars = append(m.Sidecars, sidecarToWire(&some[i]))
 		}
@@ -103,7 +149,7 @@ func (v *inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStream
 func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	m := &v1alpha1.SidecarState{
 		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),
-		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest, PlainText: s.PlainText, TrustAnchors: s.Anchors,
+		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest, PlainText: s.PlainText, TrustAnchors: s.Anchors, Position: s.Position,
 	}
 	if s.Address.IsValid() {
 		m.Address = s.Address.String()

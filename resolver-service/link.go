@@ -45,7 +45,7 @@ func (c *Config) advertised(at net.Addr) []string {
 // lacking are the apps whose sidecars trust none of a cluster's roots.
 func (s *Service) lacking(ctx context.Context, cluster string, roots []string) (all []*v1alpha1.LackingApp) {
 	exported := map[catalog.App][]string{}
-	_ = appStates(ctx, s.topology, func(catalog.App) bool { return true }, func(some []*v1alpha1.AppState) error {
+	_ = everyApp(ctx, s.topology, func(some []*v1alpha1.AppState) error {
 		for _, a := range some {
 			app, err := wire.ParseApp(a.GetApp())
 			if err == nil {

@@ -80,7 +80,7 @@ func (s *Service) buildResolver() (err error) {
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
 		v1alpha1.RegisterObjectsServer(server, r.objects)
-		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, sidecars: r.stream.Sidecars, calls: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
+		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, stream: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
 		v1alpha1.RegisterActorsServer(server, &actorServer{topology: s.topology, access: s.access, stopping: r.stream.Stopping()})
 		v1alpha1.RegisterLinkServer(server, s.link)
 		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts, files: s.supportFiles()})

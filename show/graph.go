@@ -34,14 +34,16 @@ type GraphCluster struct {
 
 // GraphCall is a caller's way to a callee.
 type GraphCall struct {
-	Caller   string       `json:"caller" yaml:"caller"`
-	In       string       `json:"in" yaml:"in"` // the caller's cluster
-	Callee   string       `json:"callee" yaml:"callee"`
-	State    string       `json:"state" yaml:"state"` // ready, stale, unavailable, or denied: seen, and nothing lets it in
-	Declared bool         `json:"declared" yaml:"declared"`
-	Seen     bool         `json:"seen" yaml:"seen"` // by the callee's guard in this cluster
-	Rule     string       `json:"rule" yaml:"rule"` // the object and line that declares it
-	Routes   []GraphRoute `json:"routes" yaml:"routes"`
+	Caller   string `json:"caller" yaml:"caller"`
+	In       string `json:"in" yaml:"in"` // the caller's cluster
+	Callee   string `json:"callee" yaml:"callee"`
+	State    string `json:"state" yaml:"state"` // ready, stale, unavailable, or denied: seen, and nothing lets it in
+	Declared bool   `json:"declared" yaml:"declared"`
+	Seen     bool   `json:"seen" yaml:"seen"` // by the callee's guard in this cluster
+	Rule     string `json:"rule" yaml:"rule"` // the object and line that declares it
+	// Harm is fails, elsewhere, stale or none, by the state of the one cluster that calls were filtered by.
+	Harm   string       `json:"harm,omitempty" yaml:"harm,omitempty"`
+	Routes []GraphRoute `json:"routes" yaml:"routes"`
 }
 
 // GraphRoute is one way to a callee.
@@ -128,7 +130,8 @@ func (g *Graph) AddSeen(all []Call) {
 type GraphFilter struct {
 	Apps           []string // calls by or of them
 	Steps          int      // or on longer ways to and from them, of so many calls; 0 counts as 1
-	Clusters       []string // routes to them
+	Clusters       []string // routes to them; of one, each call says what harm it does
+	Whole          bool     // a call that has such a route keeps all its routes
 	Seen, Declared bool     // only such calls
 }
 
@@ -140,8 +143,14 @@ func (g *Graph) Filter(f GraphFilter) {
 	}
 	near, calls := g.near(f.Apps, f.Steps), []GraphCall{}
 	for _, c := range g.Calls {
-		c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), func(r GraphRoute) bool { return !any(f.Clusters, r.Cluster, c.In) })
-		if near(&c) && len(c.Routes) > 0 && (c.Seen || !f.Seen) && (c.Declared || !f.Declared) {
+		if len(f.Clusters) == 1 {
+			c.Harm = c.harm(f.Clusters[0])
+		}
+		routes := slices.DeleteFunc(slices.Clone(c.Routes), func(r GraphRoute) bool { return !any(f.Clusters, r.Cluster, c.In) })
+		if !f.Whole {
+			c.Routes = routes
+		}
+		if near(&c) && len(routes) > 0 && (c.Seen || !f.Seen) && (c.Declared || !f.Declared) {
 			calls = append(calls, c)
 		}
 	}

@@ -60,6 +60,51 @@ func TestGraphsOfSeenCalls(t *testing.T) {
 	}
 }
 
+func TestGraphsTellWhomAClusterHarms(t *testing.T) {
+	route := func(cluster string, priority uint32, state string, taken bool) *v1alpha1.GraphRoute {
+		return &v1alpha1.GraphRoute{Cluster: cluster, Priority: priority, Weight: 1, State: state, Usable: taken || state == "ready" || state == "stale", Taken: taken}
+	}
+	m := &v1alpha1.GraphResponse{Cluster: "west"}
+	for _, call := range []struct {
+		callee string
+		routes []*v1alpha1.GraphRoute
+	}{
+		{"in-use", []*v1alpha1.GraphRoute{route("east", 0, "ready", true)}},
+		{"stands-by", []*v1alpha1.GraphRoute{route("west", 0, "ready", true), route("east", 1, "withdrawn", false)}},
+		{"stale", []*v1alpha1.GraphRoute{route("east", 0, "stale", true), route("north", 1, "ready", false)}},
+		{"standby-stale", []*v1alpha1.GraphRoute{route("west", 0, "ready", true), route("east", 1, "stale", false)}},
+		{"elsewhere", []*v1alpha1.GraphRoute{route("east", 0, "withdrawn", false), route("north", 1, "ready", true)}},
+		{"beside", []*v1alpha1.GraphRoute{route("east", 0, "damped", false), route("west", 0, "ready", true)}},
+		{"fails", []*v1alpha1.GraphRoute{route("west", 0, "no instance", false), route("east", 1, "withdrawn", false)}},
+		{"not-there", []*v1alpha1.GraphRoute{route("west", 0, "no instance", false)}},
+		{"weight-0", []*v1alpha1.GraphRoute{{Cluster: "east", State: "withdrawn"}, route("north", 1, "ready", true)}},
+	} {
+		m.Calls = append(m.Calls, &v1alpha1.GraphCall{Caller: &v1alpha1.App{Namespace: "n", Id: "web"}, Callee: &v1alpha1.App{Namespace: "n", Id: call.callee}, Rule: "x", Routes: call.routes})
+	}
+	g, whole := &Graph{}, &Graph{}
+	g.Add(m)
+	whole.Add(m)
+	g.Filter(GraphFilter{Clusters: []string{"east"}, Whole: true})
+	var out bytes.Buffer
+	if err := errors.Join(g.Table(&out), whole.Table(&out)); err != nil {
+		t.Fatal(err)
+	}
+	want := `CALLER   CALLEE            HARM        NOW               OTHER ROUTES                           SEEN   LET IN BY
+n/web    n/fails           fails       fails             west (no instance), east (withdrawn)   -      x
+n/web    n/elsewhere       elsewhere   to north          east (withdrawn)                       -      x
+n/web    n/beside          elsewhere   to west           east (damped)                          -      x
+n/web    n/stale           stale       to east (stale)   north (stands by)                      -      x
+n/web    n/in-use          none        to east           -                                      -      x
+n/web    n/stands-by       none        to west           east (withdrawn)                       -      x
+n/web    n/standby-stale   none        to west           east (stands by, stale)                -      x
+n/web    n/weight-0        none        to north          east (withdrawn)                       -      x
+CALLER   CALLEE            NOW               OTHER ROUTES                           SEEN   LET IN BY
+`
+	if got := out.String(); !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 9+10 {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestGraphsOfSeveralSteps(t *testing.T) {
 	name := func(id string) catalog.App { return catalog.App{Namespace: "n", ID: id} }
 	for steps, want := range []string{"b-c c-d", "b-c c-d", "a-b b-c c-d d-e x-b"} {

@@ -28,16 +28,19 @@ Green is a route that lookups take now; dashed, one that was never seen while ot
 and dashed stands by, orange is stale, red and dashed has no ready instance. Red is a call that
 was seen and that nothing lets in.
 
+With -o table each call has a line. Beside --via and a cluster it also says whom it hurts that this
+cluster is away: calls that fail, that go elsewhere, or that go on to what was last heard of it.
+
 With --why it prints every object behind the calls of one app to another.`,
 		Example: `  isthmus graph > graph.svg
   isthmus graph -o dot --app shop/checkout --app shop/orders
   isthmus graph -o mermaid --app shop/orders --steps 2
-  isthmus graph -o mermaid --via east
+  isthmus graph -o table --via east
   isthmus graph --why shop/checkout shop/orders`,
 	}
 	c.flags(cmd, toRead)
-	format := cmd.Flags().StringP("output", "o", "svg", "svg, dot or mermaid for pictures, json or yaml for programs")
-	formats := append(slices.Clone(show.GraphFormats), "json", "yaml")
+	format := cmd.Flags().StringP("output", "o", "svg", "svg, dot or mermaid for pictures, table, json or yaml")
+	formats := append(slices.Clone(show.GraphFormats), "table", "json", "yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	var filter show.GraphFilter
 	cmd.Flags().StringArrayVar(&filter.Apps, "app", nil, "only calls by or of this app, namespace/app-id; may be there several times")
@@ -75,6 +78,9 @@ With --why it prints every object behind the calls of one app to another.`,
 			app, _ := catalog.ParseApp(filter.Apps[0]) // it was checked
 			req.Focus, req.Steps = &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, uint32(filter.Steps)
 		}
+		if filter.Whole = *format == "table"; filter.Whole && filter.Steps == 1 && len(filter.Clusters) == 1 {
+			req.Via = filter.Clusters[0]
+		}
 		g := &show.Graph{Apps: []show.GraphApp{}, Clusters: []show.GraphCluster{}, Calls: []show.GraphCall{}}
 		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, req)
@@ -89,9 +95,14 @@ With --why it prints every object behind the calls of one app to another.`,
 		}
 		g.AddSeen(seen)
 		g.Filter(filter)
-		switch *format {
-		case "json", "yaml":
+		switch {
+		case *format == "json", *format == "yaml":
 			return show.Print(cmd.OutOrStdout(), show.Format(*format), "Graph", g)
+		case *format == "table" && len(g.Calls) == 0:
+			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
+			return nil
+		case *format == "table":
+			return g.Table(show.ScreenOf(cmd.OutOrStdout()))
 		}
 		return g.Picture(cmd.OutOrStdout(), *format)
 	}

@@ -28,12 +28,13 @@ HERE counts addresses that take calls, ELSEWHERE instances by cluster. CALLERS c
 whose AppEndpoints hold the app. With -v, or for one app, each instance has a line.`,
 		Example: `  isthmus apps
   isthmus apps shop/orders
-  isthmus apps -n shop --without-instances`,
+  isthmus apps -n shop --without-instances
+  isthmus apps --search order`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter := outputFlag(cmd), appFilter(cmd)
+	output, filter, search := outputFlag(cmd), appFilter(cmd), searchFlag(cmd)
 	details := cmd.Flags().BoolP("verbose", "v", false, "each instance")
 	without := cmd.Flags().Bool("without-instances", false, "only apps that have no instance here that takes calls")
 	exported := cmd.Flags().Bool("exported", false, "only apps that this cluster exports")
@@ -44,7 +45,7 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		}
 		all := []show.App{}
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: namespace, Id: id})
+			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: namespace, Id: id, Search: *search})
 			return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
 				for _, a := range m.GetApps() {
 					all = append(all, show.AppOf(a))
@@ -84,7 +85,7 @@ the newest one yet.`,
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter := outputFlag(cmd), appFilter(cmd)
+	output, filter, search := outputFlag(cmd), appFilter(cmd), searchFlag(cmd)
 	notReady := cmd.Flags().Bool("not-ready", false, "only those that get no calls")
 	behind := cmd.Flags().Bool("behind", false, "only those without the newest view")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -94,7 +95,7 @@ the newest one yet.`,
 		}
 		all := []show.Sidecar{}
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: namespace, Id: id})
+			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: namespace, Id: id, Search: *search})
 			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) error {
 				for _, s := range m.GetSidecars() {
 					all = append(all, show.SidecarOf(s))
@@ -116,6 +117,10 @@ the newest one yet.`,
 		return show.Sidecars(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
 	}
 	return cmd
+}
+
+func searchFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("search", "", "only apps with this text in namespace/app-id")
 }
 
 // appFilter adds the flag that narrows a list to a namespace, and returns what reads it and the

@@ -40,6 +40,9 @@ source.addEventListener('state', (event) => {
   if (!trouble && (state.mark !== shown()?.dataset.mark || age > refetchAfter)) refetch();
   say();
 });
-source.addEventListener('error', say);
+source.addEventListener('error', () => {
+  if (source.readyState === EventSource.CLOSED) trouble = 'your session has ended; reload the page'; // no retry comes
+  say();
+});
 setInterval(say, 1000);
 addEventListener('pagehide', () => source.close());

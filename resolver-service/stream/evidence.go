@@ -70,6 +70,7 @@ type caller struct {
 	source netip.Addr
 	view   func() (*catalog.View, bool)
 	watch  *watch
+	number uint64 // of its stream; it grows
 
 	reports []unreached
 }
@@ -94,6 +95,7 @@ type evidence struct {
 
 	mu      sync.Mutex
 	callers map[*caller]struct{}
+	streams uint64 // that there have been
 	votes   map[string]*vote
 	idle    bool                              // there are no reports and no votes
 	targets map[*catalog.View]map[string]bool // clusters that each view leads to
@@ -116,6 +118,10 @@ func newEvidence(unreachable func(cluster, why string)) *evidence {
 func (e *evidence) add(c *caller) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.streams++
+	c.number = e.streams
+	e.streams++
+	c.number = e.streams
 	e.callers[c] = struct{}{}
 }
 

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -29,6 +28,9 @@ type Sidecar struct {
 	Delivered bool   // nothing that was sent waits for the client to read it
 	Newest    uint64 // the revision of its app's view
 
+	// Position is where it stands among all of this replica, in the order of Sidecars.
+	Position string
+
 	view *catalog.View
 }
 
@@ -47,16 +49,51 @@ const (
 
 // Sidecars returns the clients that a filter wants, by app and address.
 func (s *Server) Sidecars(wants func(catalog.App) bool) []Sidecar {
-	var all []Sidecar
-	for _, c := range s.evidence.all() {
-		if wants(c.app) {
-			all = append(all, c.watch.sidecar(c))
+	all, _ := s.page(wants, nil, 0)
+	return all
+}
+
+// SidecarPage returns the clients that a filter wants, by app and address: those after a
+// [Sidecar.Position], unless it is empty, and at most so many, unless that is 0. It also counts all that
+// the filter wants. The error is that the position is none.
+func (s *Server) SidecarPage(wants func(catalog.App) bool, after string, most int) (page []Sidecar, matched int, err error) {
+	var from *position
+	if after != "" {
+		if from, err = parsePosition(after); err != nil {
+			return nil, 0, err
 		}
 	}
-	slices.SortFunc(all, func(a, b Sidecar) int {
-		return cmp.Or(a.App.Compare(b.App), a.Address.Compare(b.Address), a.Source.Compare(b.Source), a.Since.Compare(b.Since))
-	})
-	return all
+	page, matched = s.page(wants, from, most)
+	return page, matched, nil
+}
+
+func (s *Server) page(wants func(catalog.App) bool, after *position, most int) (page []Sidecar, matched int) {
+	type placed struct {
+		position
+		*caller
+	}
+	var all []placed
+	for _, c := range s.evidence.all() {
+		if wants(c.app) {
+			all = append(all, placed{c.position(), c})
+		}
+	}
+	matched = len(all)
+	slices.SortFunc(all, func(a, b placed) int { return a.position.compare(&b.position) })
+	if after != nil {
+		at, found := slices.BinarySearchFunc(all, after, func(a placed, after *position) int { return a.position.compare(after) })
+		if found {
+			at++
+		}
+		all = all[at:]
+	}
+	if most > 0 {
+		all = all[:min(most, len(all))]
+	}
+	for _, one := range all {
+		page = append(page, one.watch.sidecar(one.caller))
+	}
+	return page, matched
 }
 
 func (e *evidence) all() []*caller {
@@ -71,8 +108,9 @@ func (e *evidence) all() []*caller {
 
 // sidecar describes the client of a stream that has started.
 func (w *watch) sidecar(c *caller) Sidecar {
+	p := c.position()
 	s := Sidecar{
-		App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime, PlainText: w.hello.plainText, Anchors: w.hello.anchors,
+		Position: p.String(), App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime, PlainText: w.hello.plainText, Anchors: w.hello.anchors,
 		Revision: w.floor(), Delivered: w.inFlight.idle(),
 	}
 	if id, ok := identity.FromContext(w.stream.Context()); ok {

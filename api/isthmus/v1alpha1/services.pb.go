@@ -4218,6 +4218,9 @@ type AppsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of all namespaces
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`               // empty: all
+	Search        string                 `protobuf:"bytes,3,opt,name=search,proto3" json:"search,omitempty"`       // a part of "namespace/app-id"; empty: all
+	After         *App                   `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`         // only apps that come after it
+	Most          uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // how many at most; 0: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4266,9 +4269,32 @@ func (x *AppsRequest) GetId() string {
 	return ""
 }
 
+func (x *AppsRequest) GetSearch() string {
+	if x != nil {
+		return x.Search
+	}
+	return ""
+}
+
+func (x *AppsRequest) GetAfter() *App {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *AppsRequest) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
 type AppsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Apps          []*AppState            `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Apps  []*AppState            `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`
+	// In the first message: how many apps there are by namespace, id and search, on all pages.
+	Matched       uint32 `protobuf:"varint,2,opt,name=matched,proto3" json:"matched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4308,6 +4334,13 @@ func (x *AppsResponse) GetApps() []*AppState {
 		return x.Apps
 	}
 	return nil
+}
+
+func (x *AppsResponse) GetMatched() uint32 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
 }
 
 // AppState is an app as this cluster knows it.
@@ -4561,6 +4594,9 @@ type SidecarsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of all namespaces
 	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`               // empty: of all apps
+	Search        string                 `protobuf:"bytes,3,opt,name=search,proto3" json:"search,omitempty"`       // as in AppsRequest
+	After         string                 `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`         // only those after the one with this position
+	Most          uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // how many at most; 0: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4609,9 +4645,31 @@ func (x *SidecarsRequest) GetId() string {
 	return ""
 }
 
+func (x *SidecarsRequest) GetSearch() string {
+	if x != nil {
+		return x.Search
+	}
+	return ""
+}
+
+func (x *SidecarsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *SidecarsRequest) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
 type SidecarsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sidecars      []*SidecarState        `protobuf:"bytes,1,rep,name=sidecars,proto3" json:"sidecars,omitempty"`
+	Matched       uint32                 `protobuf:"varint,2,opt,name=matched,proto3" json:"matched,omitempty"` // as in AppsResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4653,6 +4711,13 @@ func (x *SidecarsResponse) GetSidecars() []*SidecarState {
 	return nil
 }
 
+func (x *SidecarsResponse) GetMatched() uint32 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
 // SidecarState is a client of a replica.
 type SidecarState struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -4671,6 +4736,7 @@ type SidecarState struct {
 	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
 	PlainText      bool                   `protobuf:"varint,14,opt,name=plain_text,json=plainText,proto3" json:"plain_text,omitempty"`                // calls between it and other sidecars are not encrypted
 	TrustAnchors   []string               `protobuf:"bytes,15,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`        // SHA-256 of each of its roots, in hexadecimal; none if it does not say
+	Position       string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`                                    // among all of the replica, for SidecarsRequest.after
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4808,6 +4874,13 @@ func (x *SidecarState) GetTrustAnchors() []string {
 		return x.TrustAnchors
 	}
 	return nil
+}
+
+func (x *SidecarState) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
 }
 
 type EventsRequest struct {
@@ -7152,8 +7225,8 @@ func (x *SourceStatus) GetRefusedCount() uint32 {
 // TrustStatus is one certificate.
 type TrustStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "own certificate", "own root", "peer root", "peer certificate", "dns certificate" or
-	// "consul certificate"
+	// "own certificate", "own root", "peer root", "peer certificate", "dns certificate",
+	// "consul certificate", "xds certificate" or "console certificate"
 	Use             string `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`
 	Cluster         string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // of peers
 	Subject         string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // the SPIFFE ID, or the distinguished name of a root
@@ -9520,12 +9593,16 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\tR\x06result\x12\x1a\n" +
 	"\bidentity\x18\x05 \x01(\tR\bidentity\x12\x17\n" +
 	"\atook_us\x18\x06 \x01(\x03R\x06tookUs\x12\x10\n" +
-	"\x03why\x18\a \x01(\tR\x03why\";\n" +
+	"\x03why\x18\a \x01(\tR\x03why\"\x94\x01\n" +
 	"\vAppsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\">\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06search\x18\x03 \x01(\tR\x06search\x12+\n" +
+	"\x05after\x18\x04 \x01(\v2\x15.isthmus.v1alpha1.AppR\x05after\x12\x12\n" +
+	"\x04most\x18\x05 \x01(\rR\x04most\"X\n" +
 	"\fAppsResponse\x12.\n" +
-	"\x04apps\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.AppStateR\x04apps\"\xb6\x02\n" +
+	"\x04apps\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.AppStateR\x04apps\x12\x18\n" +
+	"\amatched\x18\x02 \x01(\rR\amatched\"\xb6\x02\n" +
 	"\bAppState\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x1a\n" +
@@ -9546,12 +9623,16 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vExportState\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"?\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x81\x01\n" +
 	"\x0fSidecarsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"N\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06search\x18\x03 \x01(\tR\x06search\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\x12\x12\n" +
+	"\x04most\x18\x05 \x01(\rR\x04most\"h\n" +
 	"\x10SidecarsResponse\x12:\n" +
-	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\"\xca\x03\n" +
+	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\x12\x18\n" +
+	"\amatched\x18\x02 \x01(\rR\amatched\"\xe6\x03\n" +
 	"\fSidecarState\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
@@ -9569,7 +9650,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\x12\x1d\n" +
 	"\n" +
 	"plain_text\x18\x0e \x01(\bR\tplainText\x12#\n" +
-	"\rtrust_anchors\x18\x0f \x03(\tR\ftrustAnchors\"K\n" +
+	"\rtrust_anchors\x18\x0f \x03(\tR\ftrustAnchors\x12\x1a\n" +
+	"\bposition\x18\x10 \x01(\tR\bposition\"K\n" +
 	"\rEventsRequest\x12\"\n" +
 	"\rsince_unix_ms\x18\x01 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\"A\n" +
@@ -10167,116 +10249,117 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 65: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 66: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
 	56,  // 67: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	59,  // 68: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
-	1,   // 69: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	60,  // 70: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	61,  // 71: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	1,   // 72: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	64,  // 73: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
-	1,   // 74: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	67,  // 75: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	68,  // 76: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	5,   // 77: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	73,  // 78: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 79: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,   // 80: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	124, // 81: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	74,  // 82: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	77,  // 83: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	78,  // 84: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	79,  // 85: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	124, // 86: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	124, // 87: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 88: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	85,  // 89: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	97,  // 90: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	98,  // 91: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	99,  // 92: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	95,  // 93: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	96,  // 94: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	91,  // 95: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	89,  // 96: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	88,  // 97: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	87,  // 98: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	1,   // 99: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	90,  // 100: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	92,  // 101: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	93,  // 102: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	94,  // 103: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	98,  // 104: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	98,  // 105: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	101, // 106: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	100, // 107: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	102, // 108: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	111, // 109: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	102, // 110: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	111, // 111: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	114, // 112: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	1,   // 113: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	121, // 114: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	122, // 115: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	120, // 116: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 117: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	20,  // 118: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	23,  // 119: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	34,  // 120: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	37,  // 121: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	38,  // 122: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	28,  // 123: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	57,  // 124: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	62,  // 125: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	65,  // 126: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	54,  // 127: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	50,  // 128: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	44,  // 129: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	41,  // 130: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	69,  // 131: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	70,  // 132: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	75,  // 133: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	82,  // 134: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	83,  // 135: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	80,  // 136: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	103, // 137: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	105, // 138: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	106, // 139: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	107, // 140: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	108, // 141: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	110, // 142: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	112, // 143: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	115, // 144: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	12,  // 145: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	21,  // 146: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	25,  // 147: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	35,  // 148: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	25,  // 149: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	39,  // 150: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	29,  // 151: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	58,  // 152: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	63,  // 153: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	66,  // 154: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	55,  // 155: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	51,  // 156: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	45,  // 157: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	42,  // 158: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	72,  // 159: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	71,  // 160: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	76,  // 161: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	86,  // 162: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	84,  // 163: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	81,  // 164: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	104, // 165: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	111, // 166: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	111, // 167: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	111, // 168: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	109, // 169: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	111, // 170: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	113, // 171: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	116, // 172: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	145, // [145:173] is the sub-list for method output_type
-	117, // [117:145] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	1,   // 68: isthmus.v1alpha1.AppsRequest.after:type_name -> isthmus.v1alpha1.App
+	59,  // 69: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,   // 70: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	60,  // 71: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	61,  // 72: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	1,   // 73: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	64,  // 74: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,   // 75: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	67,  // 76: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	68,  // 77: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	5,   // 78: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	73,  // 79: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 80: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,   // 81: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	124, // 82: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	74,  // 83: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	77,  // 84: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	78,  // 85: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	79,  // 86: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	124, // 87: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	124, // 88: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 89: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	85,  // 90: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	97,  // 91: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	98,  // 92: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	99,  // 93: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	95,  // 94: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	96,  // 95: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	91,  // 96: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	89,  // 97: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	88,  // 98: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	87,  // 99: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	1,   // 100: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	90,  // 101: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	92,  // 102: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	93,  // 103: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	94,  // 104: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	98,  // 105: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	98,  // 106: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	101, // 107: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	100, // 108: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	102, // 109: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	111, // 110: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	102, // 111: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	111, // 112: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	114, // 113: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	1,   // 114: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	121, // 115: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	122, // 116: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	120, // 117: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 118: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	20,  // 119: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	23,  // 120: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	34,  // 121: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	37,  // 122: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	38,  // 123: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	28,  // 124: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	57,  // 125: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	62,  // 126: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	65,  // 127: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	54,  // 128: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	50,  // 129: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	44,  // 130: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	41,  // 131: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	69,  // 132: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	70,  // 133: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	75,  // 134: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	82,  // 135: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	83,  // 136: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	80,  // 137: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	103, // 138: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	105, // 139: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	106, // 140: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	107, // 141: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	108, // 142: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	110, // 143: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	112, // 144: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	115, // 145: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	12,  // 146: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	21,  // 147: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	25,  // 148: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	35,  // 149: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	25,  // 150: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	39,  // 151: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	29,  // 152: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	58,  // 153: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	63,  // 154: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	66,  // 155: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	55,  // 156: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	51,  // 157: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	45,  // 158: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	42,  // 159: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	72,  // 160: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	71,  // 161: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	76,  // 162: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	86,  // 163: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	84,  // 164: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	81,  // 165: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	104, // 166: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	111, // 167: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	111, // 168: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	111, // 169: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	109, // 170: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	111, // 171: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	113, // 172: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	116, // 173: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	146, // [146:174] is the sub-list for method output_type
+	118, // [118:146] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
