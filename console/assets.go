@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func loadPages(a *assets) (map[string]*template.Template, error) {
 	shared, err := template.New("layout.html").Funcs(template.FuncMap{
 		"asset": a.url, "p": printable, "appPath": appPath, "objectPath": objectPath, "objectNamed": objectNamed, "ago": ago,
-		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "lower": strings.ToLower, "count": show.Count,
+		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "moment": moment, "lower": strings.ToLower, "count": counted,
 		"current": func(at, path string) bool { return at == path || path != "/" && strings.HasPrefix(at, path) },
 		"id":      identifier, "dict": dict, "nav": func() []place { return places },
 	}).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
@@ -145,6 +146,21 @@ func printable(v any) string {
 		lines[i] = catalog.Printable(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// moment is a time of RFC 3339 as people read it, in UTC.
+func moment(text string) string {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return text
+	}
+	return at.UTC().Format("Jan 2 15:04:05.000")
+}
+
+// counted is a number of things in words.
+func counted(n any, what string) (string, error) {
+	number, err := strconv.Atoi(fmt.Sprint(n))
+	return show.Count(number, what), err
 }
 
 // identifier is a text as an ID of an element, the same for the same text.
