@@ -121,13 +121,13 @@ func decided(own string, all []decision) *show.Graph {
 		}
 		call := show.GraphCall{Caller: caller, In: in, Callee: d.callee, Declared: true, State: "ready", Rule: d.of.Rule}
 		for _, route := range d.of.Routes {
-			state := "ready"
-			if !route.Taken {
+			taken, state := route.Taken || route.Share > 0, "ready" // one answer takes one route, and others have their share
+			if !taken {
 				state = route.Reason
 			}
 			call.Routes = append(call.Routes, show.GraphRoute{
 				Cluster: route.Cluster, Priority: route.Priority, Weight: route.Weight, State: state, Ready: route.Ready,
-				Usable: route.Taken || route.Ready > 0, Taken: route.Taken,
+				Usable: taken || route.Ready > 0, Taken: taken,
 			})
 		}
 		if len(call.Routes) == 0 {

@@ -22,6 +22,9 @@ import (
 func (w *world) tell(ctx context.Context, p *printer) error {
 	p.say("To repeat what follows in a second terminal:")
 	p.command("export PATH=" + filepath.Dir(must("isthmus")) + ":$PATH " + strings.Join(w.west.CommandLine(), " "))
+	if err := w.showConsoles(ctx, p); err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		title string
 		do    func(context.Context, *printer) error

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -129,28 +128,20 @@ func (m *mesh) call(from, to string) error {
 // console starts "isthmus console" against a cluster, and returns the URL by which one enters once.
 func (m *mesh) console(c *sandbox.Cluster, args ...string) string {
 	m.t.Helper()
-	cmd := exec.Command(m.binary(), append([]string{"console"}, args...)...)
-	cmd.Env = append(os.Environ(), c.CommandLine()...)
-	var printed meshtest.Printed
-	var errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, &errs
-	if err := cmd.Start(); err != nil {
+	ctx := meshtest.Within(m.t, meshtest.Patience)
+	console, err := c.Console(ctx, args...)
+	if err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil || m.t.Failed() {
-			m.t.Errorf("isthmus console: %v\n%s", err, errs.String())
+		if m.t.Failed() {
+			m.t.Logf("log of %s:\n%s", console.Name(), console.Tail(15))
 		}
 	})
-	url := ""
-	meshtest.Eventually(m.t, meshtest.Attempt, func() error {
-		_, url, _ = strings.Cut(meshtest.LineWith(printed.String(), "console of cluster "), ": ")
-		if url == "" {
-			return fmt.Errorf("it prints %q", printed.String())
-		}
-		return nil
-	})
+	url, err := console.URL(ctx)
+	if err != nil {
+		m.t.Fatal(err)
+	}
 	return url
 }
 

@@ -176,7 +176,9 @@ func (w *watched) agrees(texts []string) {
 func (w *watched) without(texts []string) {
 	w.t.Helper()
 	since := time.Now()
-	defer func() { w.t.Logf("  %s until the page says that all is well", time.Since(since).Round(10*time.Millisecond)) }()
+	defer func() {
+		w.t.Logf("  %s until the page says that all is well", time.Since(since).Round(10*time.Millisecond))
+	}()
 	meshtest.Eventually(w.t, meshtest.Patience, func() error {
 		shown := w.page.Text()
 		for _, text := range texts {

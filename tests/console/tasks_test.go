@@ -159,13 +159,9 @@ func rotateRoot(p *person) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	own, err := os.ReadFile(p.m.west.Sentry.Anchors)
-	if err != nil {
-		p.t.Fatal(err)
-	}
 	p.click("Trust")
 	p.click("plan a change of its roots: east")
-	roots := "spec:\n  trust:\n    roots: |\n      " + strings.ReplaceAll(strings.TrimSpace(string(own)+string(next.Anchors())), "\n", "\n      ") + "\n"
+	roots := "spec:\n  trust:\n    roots: |\n      " + strings.ReplaceAll(strings.TrimSpace(string(p.m.west.Sentry.Anchors)+string(next.Anchors())), "\n", "\n      ") + "\n"
 	p.Fill("Objects, as YAML", strings.Replace(p.Value("Objects, as YAML"), "spec:\n", roots, 1))
 	p.click("Show what this would change")
 	p.click("Apply exactly this")
