@@ -23,7 +23,7 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 .PHONY: deps deps-demo deps-install
-deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns servers grpc-js sdks ## everything that tests run besides isthmus; some 20 minutes the first time
+deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns dex servers grpc-js sdks ## everything that tests run besides isthmus; some 20 minutes the first time
 deps-demo: first-build sentry daprd placement ## what the demo runs besides isthmus
 deps-install: deps-demo daprd-stock operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
 	@.ci/servers install
@@ -51,14 +51,15 @@ injector: ## bin/injector: what gives pods in Kubernetes their sidecar, for make
 
 # The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
 # of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes node helm coredns servers grpc-js sdks
+.PHONY: consul etcd kubernetes node helm coredns dex servers grpc-js sdks
 consul: $(BIN)/consul ## bin/consul, from source
 etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
 kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
 node: $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kube-proxy kubelet) ## the rest of Kubernetes, from source: what runs pods
 helm: $(BIN)/helm ## bin/helm, from source: it makes the plain manifests from the charts
 coredns: $(BIN)/coredns ## bin/coredns, from source
-servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy: those of this machine, or their packages unpacked into bin/servers
+dex: $(BIN)/dex ## bin/dex, from source: an OpenID Connect provider, for the tests of the console
+servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy, Chromium: those of this machine, or their packages unpacked into bin/servers
 	@.ci/servers
 grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
 	@.ci/npm $@
@@ -86,6 +87,10 @@ $(BIN)/helm: deps/helm/go.mod deps/helm/go.sum
 
 $(BIN)/coredns: deps/coredns/go.mod deps/coredns/go.sum
 	@.ci/build coredns deps/coredns $@ github.com/coredns/coredns github.com/coredns/coredns
+
+# Its SQLite is the only part of it that a C compiler would be for.
+$(BIN)/dex: deps/dex/go.mod deps/dex/go.sum
+	@CGO_ENABLED=0 .ci/build dex deps/dex $@ github.com/dexidp/dex/cmd/dex github.com/dexidp/dex
 
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate

@@ -86,7 +86,7 @@ func (t *Trusted) Advice(state CertificateState) (what, fix string) {
 
 func (t *Trusted) remedy(failed string) string {
 	switch t.Use {
-	case DNSCertificate, ConsulCertificate:
+	case DNSCertificate, ConsulCertificate, ConsoleCertificate:
 		part, _, _ := strings.Cut(t.Use, " ")
 		fix := "write a new one to the files that " + part + ".tls names"
 		if failed != "" {

@@ -17,10 +17,11 @@ const (
 	OwnRoot         = "own root"
 	PeerRoot        = "peer root"
 	PeerCertificate = "peer certificate"
-	// For outsiders, from files of their own: DNS over TLS, and the Consul API.
-	DNSCertificate    = "dns certificate"
-	ConsulCertificate = "consul certificate"
-	XDSCertificate    = "xds certificate"
+	// For outsiders, from files of their own: DNS over TLS, the Consul API, and the console.
+	DNSCertificate     = "dns certificate"
+	ConsulCertificate  = "consul certificate"
+	ConsoleCertificate = "console certificate"
+	XDSCertificate     = "xds certificate"
 )
 
 // Renewed tells whether this process presents certificates of a use. Their error is about the
@@ -29,7 +30,7 @@ func Renewed(use string) bool { return use == OwnCertificate || ForOutsiders(use
 
 // ForOutsiders tells whether certificates of a use are for clients other than sidecars and peers.
 func ForOutsiders(use string) bool {
-	return use == DNSCertificate || use == ConsulCertificate || use == XDSCertificate
+	return use == DNSCertificate || use == ConsulCertificate || use == XDSCertificate || use == ConsoleCertificate
 }
 
 // OwnRoots is the subject of the PeerRoot of a cluster that names no roots.

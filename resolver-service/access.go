@@ -35,6 +35,7 @@ const (
 	atResolver   = "resolver"   // listen.resolver
 	atOperator   = "operator"   // listen.operator, which only this user may open
 	atKubernetes = "kubernetes" // listen.kubernetes, for whom Kubernetes' RBAC lets in
+	atConsole    = "console"    // within the process, for who listen.console has let in
 	atGateway    = "gateway"    // the reserved name at listen.gateway
 	// The reserved name there for clusters that are invited, whose roots are not known yet.
 	atInvitation = "invitation"
@@ -72,6 +73,7 @@ var access = map[string]map[string][]kind{
 	},
 	atOperator:   operatorsAlone(),
 	atKubernetes: operatorsAlone(),
+	atConsole:    operatorsAlone(),
 	atGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {peer},
 		v1alpha1.Peering_Renew_FullMethodName:   {peer},
@@ -113,6 +115,22 @@ var verbs = map[string]string{
 	v1alpha1.Link_Invitations_FullMethodName:   mayRead,
 	v1alpha1.Link_Revoke_FullMethodName:        mayLink,
 	v1alpha1.Link_Trust_FullMethodName:         mayRead,
+}
+
+// dry is a request that may be one without effect.
+type dry interface{ GetDryRun() bool }
+
+// verbOf is what a call takes of an operator whose rights are told apart. The request is nil where it
+// is not there yet.
+func verbOf(method string, request any) (string, error) {
+	verb := verbs[method]
+	if d, ok := request.(dry); ok && d.GetDryRun() {
+		verb = mayRead
+	}
+	if verb == "" {
+		return "", status.Errorf(codes.PermissionDenied, "%s is not for operators", serviceOf(method))
+	}
+	return verb, nil
 }
 
 // operatorsAlone lets operators call what verbs has, and nobody register.

@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/console"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
@@ -51,6 +52,7 @@ type Config struct {
 	DNS         dns.Settings       `yaml:"dns"`
 	Consul      consulapi.Settings `yaml:"consul"`
 	XDS         xds.Settings       `yaml:"xds"`
+	Console     console.Settings   `yaml:"console"`
 	Admin       admin.Settings     `yaml:"admin"`
 	Policies    policies.Settings  `yaml:"policies"`
 	Tracing     otlp.Config        `yaml:"tracing"`
@@ -84,6 +86,7 @@ type Listen struct {
 	Apps     []AppListener  `yaml:"apps"`
 	Consul   string         `yaml:"consul"`
 	XDS      string         `yaml:"xds"`
+	Console  string         `yaml:"console"`
 	Admin    string         `yaml:"admin"`
 	Operator string         `yaml:"operator"` // unix:///path, or [operatorOff]; empty: in dataDir
 	// Kubernetes is on loopback, where the API server's port-forward leads.
@@ -95,7 +98,7 @@ type Listen struct {
 
 // empty tells whether no part would run that anybody but an operator needs.
 func (l Listen) empty() bool {
-	l.Operator, l.Kubernetes = "", ""
+	l.Operator, l.Kubernetes, l.Console = "", "", ""
 	return reflect.ValueOf(l).IsZero()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/console"
 	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
@@ -27,6 +28,7 @@ func (c *Config) edges() []edge.Edge {
 		c.gatewayEdge(), // which joins gateway and peering
 		consulapi.Edge(c.Listen.Consul, &c.Consul),
 		xds.Edge(c.Listen.XDS, &c.XDS),
+		console.Edge(c.Listen.Console, &c.Console),
 		dns.Edge(c.Listen.DNS, &c.DNS, c.Domain),
 		admin.Edge(c.Listen.Admin, &c.Admin),
 		admin.DebugEdge(c.Listen.Debug, c.Listen.DebugExposed, &c.Admin),
@@ -99,7 +101,8 @@ func (s *Service) host(e edge.Edge) edge.Host {
 		GRPC: func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
 			return s.access.newServer(forApps(e.Name, methods), s.identity.OutsiderCredentials(show, identity.Anyone), own...)
 		},
-		Topology: s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
+		Operators: s.resolver.operators,
+		Topology:  s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
 		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Events: s.events, Stopping: &s.stopping,
 		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
 		Metrics: s.registry, Log: s.log, Often: s.often,

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	grpcpeer "google.golang.org/grpc/peer"
@@ -115,17 +114,11 @@ type persons struct {
 	every    time.Duration // how often a stream's right to go on is asked for
 }
 
-// dry is a request that may be one without effect.
-type dry interface{ GetDryRun() bool }
-
 // admit is that of rules.
 func (p *persons) admit(ctx context.Context, method string, request any) (context.Context, error) {
-	verb := verbs[method]
-	if d, ok := request.(dry); ok && d.GetDryRun() {
-		verb = mayRead
-	}
-	if verb == "" {
-		return nil, status.Errorf(codes.PermissionDenied, "%s is not for operators", serviceOf(method))
+	verb, err := verbOf(method, request)
+	if err != nil {
+		return nil, err
 	}
 	var chain []*x509.Certificate
 	if caller, ok := grpcpeer.FromContext(ctx); ok {

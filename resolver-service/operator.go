@@ -4,6 +4,11 @@ import (
 	"context"
 	"path/filepath"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 )
@@ -44,4 +49,22 @@ func (s *Service) operatorPart() (edge.Part, error) {
 	r := s.resolver
 	r.local = r.newServer(rulesAt(atOperator), identity.LocalCredentials(), trustedOptions()...)
 	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.tcp["operator"], r.local) }}, nil
+}
+
+// operators makes a server within the process, for an edge that has let people in itself.
+func (r *resolver) operators(who func(context.Context) edge.Person) *grpc.Server {
+	rules := rulesAt(atConsole)
+	rules.admit = func(ctx context.Context, method string, request any) (context.Context, error) {
+		verb, err := verbOf(method, request)
+		if err != nil {
+			return nil, err
+		}
+		person := who(ctx)
+		if !person.May(verb) {
+			r.access.log.Warn("person "+person.Name+verb, "refused a call", "listener", atConsole, "method", method, "caller", person.Name)
+			return nil, status.Errorf(codes.PermissionDenied, "%s may not %s: that takes one of the groups that console.oidc.groups.%[2]s of isthmus.yaml names", person.Name, verb)
+		}
+		return identity.WithPerson(ctx, person.Name), nil
+	}
+	return r.newServer(rules, insecure.NewCredentials(), trustedOptions()...)
 }

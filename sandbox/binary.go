@@ -43,6 +43,7 @@ var known = map[string]pkg{
 	"runc":         {"runc", "", systemDirectories},
 	"prometheus":   {"prometheus", "", systemDirectories},
 	"promtool":     {"prometheus", "", systemDirectories},
+	"chromium":     {"chromium", "google-chrome", slices.Concat(systemDirectories, []string{"/Applications/Google Chrome.app/Contents/MacOS"})},
 	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
 	"knotd":        {"knot", "knot", systemDirectories},
 	"nsd":          {"nsd", "nsd", systemDirectories},
@@ -54,6 +55,11 @@ var known = map[string]pkg{
 	"loopback":   {"containernetworking-plugins", "", cniDirectories},
 	"nft":        {"nftables", "", systemDirectories},
 	"ip":         {"iproute2", "", systemDirectories},
+}
+
+// otherNames are those that a server has on some systems.
+var otherNames = map[string][]string{
+	"chromium": {"google-chrome", "google-chrome-stable", "chromium-browser", "Google Chrome"},
 }
 
 // ofNodes are those that whole clusters of Kubernetes take besides, to run pods.
@@ -109,14 +115,19 @@ func installed(name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	if path, err := exec.LookPath(name); err == nil {
-		return path, true
+	names := append([]string{name}, otherNames[name]...)
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, true
+		}
 	}
 	for _, pattern := range slices.Backward(p.directories) {
-		found, _ := filepath.Glob(filepath.Join(pattern, name)) // the patterns are good ones
-		for _, path := range slices.Backward(found) {
-			if executable(path) {
-				return path, true
+		for _, name := range names {
+			found, _ := filepath.Glob(filepath.Join(pattern, name)) // the patterns are good ones
+			for _, path := range slices.Backward(found) {
+				if executable(path) {
+					return path, true
+				}
 			}
 		}
 	}

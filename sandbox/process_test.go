@@ -249,6 +249,18 @@ func TestBinary(t *testing.T) {
 			t.Errorf("Binary: %q, %v; a daprd on the PATH has no Isthmus in it", got, err)
 		}
 	})
+	t.Run("a browser by another name", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		bin := t.TempDir()
+		t.Setenv("PATH", bin)
+		want := filepath.Join(bin, "google-chrome")
+		if err := os.WriteFile(want, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Binary("chromium"); err != nil || got != want {
+			t.Errorf("Binary: %q, %v, want %s, which is on the PATH", got, err, want)
+		}
+	})
 	t.Run("in a repository", func(t *testing.T) {
 		root := t.TempDir()
 		for path, mode := range map[string]os.FileMode{"go.mod": 0o644, "bin/isthmus": 0o755, "a/b/c": 0o644} {

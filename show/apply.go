@@ -111,18 +111,15 @@ func Apply(w io.Writer, a Applied) error {
 		return nil
 	}
 	exports(w, a)
-	paragraph(w, "\n", "", a.summary())
+	paragraph(w, "\n", "", a.Summary())
 	if len(a.Effects) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
 	var table [][]string
-	for _, e := range a.Effects {
-		before, after := brief(e.Before), brief(e.After)
-		if before == after {
-			before, after = before+": "+e.Before.Reason, after+": "+e.After.Reason
-		}
-		table = append(table, []string{cmp.Or(e.Caller, "(any without a selection)"), e.App, before, after})
+	for i := range a.Effects {
+		e := &a.Effects[i]
+		table = append(table, []string{cmp.Or(e.Caller, "(any without a selection)"), e.App, e.Now(), e.Then()})
 	}
 	err := rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
 	if a.EffectsLeftOut > 0 {
@@ -131,8 +128,8 @@ func Apply(w io.Writer, a Applied) error {
 	return err
 }
 
-// summary counts the lookups of this cluster that would change.
-func (a *Applied) summary() string {
+// Summary counts the lookups of this cluster that would change.
+func (a *Applied) Summary() string {
 	var parts []string
 	for _, part := range []struct {
 		n    uint32
@@ -212,6 +209,20 @@ func keyName(r Result) string {
 		return r.Kind + " " + r.Name
 	}
 	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Now is how the lookup ends now, in a few words.
+func (e *Effect) Now() string { return briefly(e.Before, e.After) }
+
+// Then is how it would end, in a few words.
+func (e *Effect) Then() string { return briefly(e.After, e.Before) }
+
+// briefly is a decision in a few words, with its reason where these are the same for another.
+func briefly(d, other Decision) string {
+	if text := brief(d); text != brief(other) {
+		return text
+	}
+	return brief(d) + ": " + d.Reason
 }
 
 // brief is a decision in a few words: the clusters that its lookups reach, and how many of them.

@@ -61,7 +61,8 @@ func (c *Call) Seen() bool { return c.last > 0 }
 // CutOff tells whether the caller has called, and an enforcing guard refuses it now.
 func (c *Call) CutOff() bool { return c.Seen() && c.Rule == "" }
 
-func (c *Call) from() string {
+// From is where the caller runs, in a word.
+func (c *Call) From() string {
 	switch {
 	case c.Cluster == catalog.LocalCluster:
 		return "here"
@@ -81,7 +82,7 @@ func Calls(w io.Writer, all []Call, now time.Time) error {
 			last = age(c.last, now) + " ago"
 		}
 		table = append(table, []string{
-			cmp.Or(c.Caller, "unknown"), c.from(), c.Callee, cmp.Or(c.Rule, "nothing"), count(c.LetIn), count(c.Observed), count(c.Refused + c.NotReady), last,
+			cmp.Or(c.Caller, "unknown"), c.From(), c.Callee, cmp.Or(c.Rule, "nothing"), count(c.LetIn), count(c.Observed), count(c.Refused + c.NotReady), last,
 		})
 	}
 	return rows(w, []string{"CALLER", "IN", "CALLEE", "LET IN BY", "LET IN", "OBSERVED", "REFUSED", "LAST"}, table)
@@ -99,7 +100,7 @@ func Callers(w io.Writer, all []Call, undeclared uint32) error {
 	var table [][]string
 	for i := range all {
 		if c := &all[i]; c.Rule != "" {
-			table = append(table, []string{cmp.Or(c.Caller, "unknown"), c.from(), cmp.Or(c.TrustDomain, "-"), c.Rule})
+			table = append(table, []string{cmp.Or(c.Caller, "unknown"), c.From(), cmp.Or(c.TrustDomain, "-"), c.Rule})
 		}
 	}
 	if undeclared > 0 {

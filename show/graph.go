@@ -200,29 +200,44 @@ func (g *Graph) near(apps []string, steps int) func(*GraphCall) bool {
 	}
 }
 
-// drawing is a graph as pictures have it: each cluster a column of apps.
-type drawing struct {
-	columns []column
-	edges   []drawnEdge
+// Drawing is a graph as pictures have it: each cluster a column of apps.
+type Drawing struct {
+	Columns []Column
+	Edges   []Edge
 }
 
-type column struct {
-	cluster, state string
-	apps           []drawnApp
+// Column is a cluster.
+type Column struct {
+	Cluster, State string
+	Apps           []DrawnApp
 }
 
-// drawnApp is an app in one cluster, by its place.
-type drawnApp struct{ app, note string }
+// DrawnApp is an app in one cluster, by its place.
+type DrawnApp struct{ App, Note string }
 
-// place is a column and a row.
-type place struct{ column, row int }
+// Place is a column and a row.
+type Place struct{ Column, Row int }
 
-// drawnEdge is a route.
-type drawnEdge struct {
-	from, to place
-	style    edgeStyle
-	title    string
+// Edge is a route.
+type Edge struct {
+	From, To Place
+	Way      Way
+	Title    string
+	Call     *GraphCall
 }
+
+// Way is what a route is to its caller now.
+type Way string
+
+// The ways.
+const (
+	Taken   Way = "taken"
+	Standby Way = "standby"
+	Stale   Way = "stale"
+	Down    Way = "down"
+	Denied  Way = "denied" // seen, and nothing lets it in
+	Unseen  Way = "unseen" // taken, and never seen while others were
+)
 
 // edgeStyle is how an edge is drawn.
 type edgeStyle struct {
@@ -230,19 +245,18 @@ type edgeStyle struct {
 	dashed bool
 }
 
-// The styles: a route that lookups take now, one that stands by, and so on.
-var (
-	styleTaken   = edgeStyle{"#2e7d32", false}
-	styleStandby = edgeStyle{"#78909c", true}
-	styleStale   = edgeStyle{"#ef6c00", false}
-	styleDown    = edgeStyle{"#c62828", true}
-	styleDenied  = edgeStyle{"#c62828", false}
-	styleUnseen  = edgeStyle{"#2e7d32", true}
-)
+var styles = map[Way]edgeStyle{
+	Taken:   {"#2e7d32", false},
+	Standby: {"#78909c", true},
+	Stale:   {"#ef6c00", false},
+	Down:    {"#c62828", true},
+	Denied:  {"#c62828", false},
+	Unseen:  {"#2e7d32", true},
+}
 
-// draw places the apps: this cluster first, the others by name.
-func (g *Graph) draw() *drawing {
-	d := &drawing{}
+// Draw places the apps: this cluster first, the others by name.
+func (g *Graph) Draw() *Drawing {
+	d := &Drawing{}
 	notes := map[string]map[string]string{g.Cluster: {}}
 	for i := range g.Apps {
 		notes[g.Cluster][g.Apps[i].App] = readyNote(g.Apps[i].Ready)
@@ -272,42 +286,42 @@ func (g *Graph) draw() *drawing {
 	}
 	names := slices.Sorted(maps.Keys(notes))
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(number(b2u(a != g.Cluster)), number(b2u(b != g.Cluster))) })
-	at := map[[2]string]place{}
+	at := map[[2]string]Place{}
 	for i, name := range names {
-		col := column{cluster: cmp.Or(name, "unknown"), state: states[name]}
+		col := Column{Cluster: cmp.Or(name, "unknown"), State: states[name]}
 		for row, app := range slices.Sorted(maps.Keys(notes[name])) {
-			at[[2]string{name, app}] = place{i, row}
-			col.apps = append(col.apps, drawnApp{app, notes[name][app]})
+			at[[2]string{name, app}] = Place{i, row}
+			col.Apps = append(col.Apps, DrawnApp{app, notes[name][app]})
 		}
-		d.columns = append(d.columns, col)
+		d.Columns = append(d.Columns, col)
 	}
 	for i := range g.Calls {
 		c := &g.Calls[i]
 		for _, r := range c.Routes {
-			e := drawnEdge{at[[2]string{c.In, c.Caller}], at[[2]string{r.Cluster, c.Callee}], c.style(&r, anySeen && r.Cluster == g.Cluster), c.Caller + " to " + c.Callee + ": " + r.State}
+			e := Edge{at[[2]string{c.In, c.Caller}], at[[2]string{r.Cluster, c.Callee}], c.way(&r, anySeen && r.Cluster == g.Cluster), c.Caller + " to " + c.Callee + ": " + r.State, c}
 			if c.Rule != "" {
-				e.title += "; " + c.Rule
+				e.Title += "; " + c.Rule
 			}
-			d.edges = append(d.edges, e)
+			d.Edges = append(d.Edges, e)
 		}
 	}
 	return d
 }
 
-func (c *GraphCall) style(r *GraphRoute, mustBeSeen bool) edgeStyle {
+func (c *GraphCall) way(r *GraphRoute, mustBeSeen bool) Way {
 	switch {
 	case c.State == callDenied:
-		return styleDenied
+		return Denied
 	case !r.Usable:
-		return styleDown
+		return Down
 	case r.State == callStale:
-		return styleStale
+		return Stale
 	case !r.Taken:
-		return styleStandby
+		return Standby
 	case mustBeSeen && !c.Seen:
-		return styleUnseen
+		return Unseen
 	}
-	return styleTaken
+	return Taken
 }
 
 func readyNote(ready uint32) string { return number(ready) + " ready" }

@@ -52,7 +52,7 @@ func TestGraphsOfSeenCalls(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	var out bytes.Buffer
-	if err := g.Picture(&out, "dot"); err != nil || !strings.Contains(out.String(), styleDenied.colour+`", style=solid`) {
+	if err := g.Picture(&out, "dot"); err != nil || !strings.Contains(out.String(), styles[Denied].colour+`", style=solid`) {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	if g.Filter(GraphFilter{Declared: true, Apps: []string{"ns-x/mallory"}}); len(g.Calls) != 0 {

@@ -94,7 +94,7 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	all.addPolicies(s.GetPolicies())
 	for _, m := range s.GetTrust() {
 		if c := CertificateOf(m, now); c.outOfTime() || c.Error != "" && news(peerOf(s, c.Cluster), c.Error) != "" {
-			all.add(c.Use, c.Cluster, c.advice())
+			all.add(c.Use, c.Cluster, c.Advice())
 		}
 	}
 	return all

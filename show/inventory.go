@@ -60,7 +60,7 @@ func Apps(w io.Writer, all []App, details bool) error {
 	var table [][]string
 	for i := range all {
 		a := &all[i]
-		table = append(table, []string{a.App, a.here(), a.elsewhere(), cmp.Or(strings.Join(a.ExportedTo, ", "), "-"), number(a.Callers), yes(a.Selection)})
+		table = append(table, []string{a.App, a.Here(), a.Elsewhere(), cmp.Or(strings.Join(a.ExportedTo, ", "), "-"), number(a.Callers), yes(a.Selection)})
 	}
 	if err := rows(w, []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION"}, table, "SELECTION"); err != nil || !details {
 		return err
@@ -72,7 +72,7 @@ func Apps(w io.Writer, all []App, details bool) error {
 		fmt.Fprintf(w, "\n%s\n", all[i].App)
 		var table [][]string
 		for _, in := range all[i].Instances {
-			table = append(table, []string{"  " + in.Address, in.Source, in.state(), cmp.Or(in.Zone, "-"), in.ID})
+			table = append(table, []string{"  " + in.Address, in.Source, in.Shown(), cmp.Or(in.Zone, "-"), in.ID})
 		}
 		if err := rows(w, []string{"  ADDRESS", "SOURCE", "STATE", "ZONE", "ID"}, table); err != nil {
 			return err
@@ -81,7 +81,8 @@ func Apps(w io.Writer, all []App, details bool) error {
 	return nil
 }
 
-func (a *App) here() string {
+// Here is how many instances the app has here, in words.
+func (a *App) Here() string {
 	switch {
 	case len(a.Instances) == 0:
 		return "-"
@@ -91,7 +92,8 @@ func (a *App) here() string {
 	return fmt.Sprintf("%d ready", a.Ready)
 }
 
-func (a *App) elsewhere() string {
+// Elsewhere is the clusters that have the app, each with its ready instances.
+func (a *App) Elsewhere() string {
 	var all []string
 	for _, i := range a.Imports {
 		text := fmt.Sprintf("%s %d", i.Cluster, i.Ready)
@@ -103,7 +105,8 @@ func (a *App) elsewhere() string {
 	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
-func (i *Instance) state() string {
+// Shown is the state of the instance, in words.
+func (i *Instance) Shown() string {
 	switch {
 	case i.TakenBy != "":
 		return "address of " + i.TakenBy
@@ -152,30 +155,34 @@ func Sidecars(w io.Writer, all []Sidecar, now time.Time) error {
 	var table [][]string
 	for i := range all {
 		s := &all[i]
-		table = append(table, []string{s.App, s.where(), s.state(), age(s.since, now), cmp.Or(s.Zone, "-"), cmp.Or(s.Version, "-"), cmp.Or(strings.TrimPrefix(s.Runtime, "daprd "), "-"), s.mTLS(), s.view()})
+		table = append(table, []string{s.App, s.Where(), s.Shown(), age(s.since, now), cmp.Or(s.Zone, "-"), cmp.Or(s.Version, "-"), cmp.Or(strings.TrimPrefix(s.Runtime, "daprd "), "-"), s.MTLS(), s.Seen()})
 	}
 	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table, "ZONE", "VERSION", "DAPRD", "MTLS")
 }
 
-func (s *Sidecar) where() string {
+// Where is the address that the sidecar has registered, or else where its stream comes from.
+func (s *Sidecar) Where() string {
 	return cmp.Or(s.Address, s.Source, "-")
 }
 
-func (s *Sidecar) state() string {
+// Shown is the state of the sidecar, in words.
+func (s *Sidecar) Shown() string {
 	if s.State == "waiting" {
 		return "waiting for its app"
 	}
 	return s.State
 }
 
-func (s *Sidecar) view() string {
+// Seen is the revision of the view that it has, and the newest one where that is another.
+func (s *Sidecar) Seen() string {
 	if s.Current() {
 		return strconv.FormatUint(s.Revision, 10)
 	}
 	return fmt.Sprintf("%d, behind %d", s.Revision, s.NewestRevision)
 }
 
-func (s *Sidecar) mTLS() string {
+// MTLS tells whether its calls are encrypted: yes or no.
+func (s *Sidecar) MTLS() string {
 	if s.Identity == "" || s.PlainText {
 		return "no"
 	}

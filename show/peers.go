@@ -18,14 +18,11 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	all = naturally(all)
-	slices.SortStableFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(rank(a), rank(b)) })
+	all = worstFirst(all)
 	var table [][]string
 	for _, p := range all {
-		table = append(table, []string{
-			p.GetCluster(), p.GetState(), age(p.GetSinceUnixMs(), now), lastWord(p, now), leaseColumn(p, now),
-			number(p.GetExports()), number(p.GetReady()), hearsColumn(p), gatewaysLine(p.GetGateways()), number(p.GetLapses()), lastLapse(p, now),
-		})
+		l := PeerLineOf(p, now)
+		table = append(table, []string{l.Cluster, l.State, l.For, l.LastWord, l.Lease, l.Exports, l.Ready, l.HearsUs, l.Gateways, l.Lapses, l.LastLapse})
 	}
 	heading := []string{"PEER", "STATE", "FOR", "LAST WORD", "LEASE", "EXPORTS", "READY", "HEARS US", "GATEWAYS", "LAPSES", "LAST LAPSE"}
 	if err := rows(w, heading, table, "LAST WORD", "HEARS US", "READY", "LAST LAPSE"); err != nil {
@@ -37,6 +34,38 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// PeerLine is a peer in a line, each part in words.
+type PeerLine struct {
+	Cluster, State, For, LastWord, Lease, Exports, Ready, HearsUs, Gateways, Lapses, LastLapse, Version string
+
+	Well bool
+}
+
+// PeerLineOf is the line of a peer.
+func PeerLineOf(p *v1alpha1.PeerStatus, now time.Time) PeerLine {
+	return PeerLine{
+		Cluster: p.GetCluster(), State: p.GetState(), For: age(p.GetSinceUnixMs(), now), LastWord: lastWord(p, now), Lease: leaseColumn(p, now),
+		Exports: number(p.GetExports()), Ready: number(p.GetReady()), HearsUs: hearsColumn(p), Gateways: gatewaysLine(p.GetGateways()),
+		Lapses: number(p.GetLapses()), LastLapse: lastLapse(p, now), Version: p.GetVersion(), Well: rank(p) == 1,
+	}
+}
+
+// Peers are the lines of all peers of a service, those first that are not well.
+func Peers(s *v1alpha1.StatusResponse, now time.Time) []PeerLine {
+	var all []PeerLine
+	for _, p := range worstFirst(s.GetPeers()) {
+		all = append(all, PeerLineOf(p, now))
+	}
+	return all
+}
+
+// worstFirst are peers in the natural order of their names, those first that are not well.
+func worstFirst(all []*v1alpha1.PeerStatus) []*v1alpha1.PeerStatus {
+	all = naturally(all)
+	slices.SortStableFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(rank(a), rank(b)) })
+	return all
 }
 
 // rank is 0 for a peer that is not well, and 1 for others.
@@ -73,7 +102,7 @@ func lapses(p *v1alpha1.PeerStatus) string {
 	for _, l := range slices.Backward(p.GetRecentLapses()) {
 		back := "not back yet"
 		if l.GetBackUnixMs() != 0 {
-			back = fmt.Sprintf("back at %s, %s later", stamp(l.GetBackUnixMs()), span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
+			back = fmt.Sprintf("back at %s, %s later", stamp(l.GetBackUnixMs()), Span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
 		}
 		lines = append(lines, fmt.Sprintf("at %s, %s%s", stamp(l.GetAtUnixMs()), back, after(": ", l.GetWhy())))
 	}
@@ -104,7 +133,7 @@ func leaseColumn(p *v1alpha1.PeerStatus, now time.Time) string {
 func leaseLeft(p *v1alpha1.PeerStatus) string {
 	switch left := time.Duration(p.GetLeaseLeftMs()) * time.Millisecond; {
 	case left > 0:
-		return span(left)
+		return Span(left)
 	case p.GetLastWordUnixMs() == 0:
 		return "-"
 	default:
@@ -114,7 +143,7 @@ func leaseLeft(p *v1alpha1.PeerStatus) string {
 
 // dampedLeft is for how much longer at most a peer is damped.
 func dampedLeft(p *v1alpha1.PeerStatus, now time.Time) string {
-	return span(max(0, time.UnixMilli(p.GetDampedUntilUnixMs()).Sub(now)))
+	return Span(max(0, time.UnixMilli(p.GetDampedUntilUnixMs()).Sub(now)))
 }
 
 // gatewaysLine counts gateways by state: "1 connected, 1 silent".
@@ -166,6 +195,14 @@ func news(p *v1alpha1.PeerStatus, err string) string {
 	return err
 }
 
+// PeerPairs are names and values of all that a service knows of a peer; none where it has no link to it.
+func PeerPairs(s *v1alpha1.StatusResponse, cluster string, now time.Time) (all [][2]string) {
+	if p := peerOf(s, cluster); p != nil {
+		all = peerPairs(p, now)
+	}
+	return all
+}
+
 func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	all := [][2]string{
 		{"state", p.GetState() + " for " + age(p.GetSinceUnixMs(), now)},
@@ -200,7 +237,7 @@ func leaseOf(p *v1alpha1.PeerStatus) string {
 	if p.GetStaleAfterMs() == 0 {
 		return left
 	}
-	return left + " of " + span(time.Duration(p.GetStaleAfterMs())*time.Millisecond)
+	return left + " of " + Span(time.Duration(p.GetStaleAfterMs())*time.Millisecond)
 }
 
 // asks tells whether a peer follows what this cluster exports.

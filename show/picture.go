@@ -17,7 +17,7 @@ var GraphFormats = []string{"svg", "dot", "mermaid"}
 // Picture writes the graph in one of GraphFormats.
 func (g *Graph) Picture(w io.Writer, format string) error {
 	out := bufio.NewWriter(w)
-	d := g.draw()
+	d := g.Draw()
 	switch format {
 	case "svg":
 		d.svg(out)
@@ -29,13 +29,13 @@ func (g *Graph) Picture(w io.Writer, format string) error {
 	return out.Flush()
 }
 
-func (p place) id() string { return fmt.Sprintf("n%d_%d", p.column, p.row) }
+func (p Place) id() string { return fmt.Sprintf("n%d_%d", p.Column, p.Row) }
 
-func (c *column) title() string {
-	if c.state == "" {
-		return c.cluster
+func (c *Column) title() string {
+	if c.State == "" {
+		return c.Cluster
 	}
-	return c.cluster + " (" + c.state + ")"
+	return c.Cluster + " (" + c.State + ")"
 }
 
 func (e edgeStyle) line() string {
@@ -46,19 +46,19 @@ func (e edgeStyle) line() string {
 }
 
 // dot writes a digraph in the language of Graphviz.
-func (d *drawing) dot(w io.Writer) {
+func (d *Drawing) dot(w io.Writer) {
 	fmt.Fprint(w, "digraph isthmus {\n  rankdir=LR\n  node [shape=box, style=rounded, fontname=\"sans-serif\"]\n")
-	for i := range d.columns {
-		c := &d.columns[i]
+	for i := range d.Columns {
+		c := &d.Columns[i]
 		fmt.Fprintf(w, "  subgraph cluster_%d {\n    label=%s\n", i, quoteDOT(c.title()))
-		for row, app := range c.apps {
-			fmt.Fprintf(w, "    %s [label=%s]\n", place{i, row}.id(), quoteDOT(strings.TrimSuffix(app.app+"\n"+app.note, "\n")))
+		for row, app := range c.Apps {
+			fmt.Fprintf(w, "    %s [label=%s]\n", Place{i, row}.id(), quoteDOT(strings.TrimSuffix(app.App+"\n"+app.Note, "\n")))
 		}
 		fmt.Fprint(w, "  }\n")
 	}
-	for i := range d.edges {
-		e := &d.edges[i]
-		fmt.Fprintf(w, "  %s -> %s [color=%q, style=%s, tooltip=%s]\n", e.from.id(), e.to.id(), e.style.colour, e.style.line(), quoteDOT(e.title))
+	for i := range d.Edges {
+		e := &d.Edges[i]
+		fmt.Fprintf(w, "  %s -> %s [color=%q, style=%s, tooltip=%s]\n", e.From.id(), e.To.id(), styles[e.Way].colour, styles[e.Way].line(), quoteDOT(e.Title))
 	}
 	fmt.Fprint(w, "}\n")
 }
@@ -74,26 +74,26 @@ func quoteDOT(s string) string {
 }
 
 // mermaid writes a flowchart in the language of Mermaid.
-func (d *drawing) mermaid(w io.Writer) {
+func (d *Drawing) mermaid(w io.Writer) {
 	fmt.Fprint(w, "flowchart LR\n")
-	for i := range d.columns {
-		c := &d.columns[i]
+	for i := range d.Columns {
+		c := &d.Columns[i]
 		fmt.Fprintf(w, "  subgraph c%d[%s]\n", i, quoteMermaid(c.title()))
-		for row, app := range c.apps {
-			fmt.Fprintf(w, "    %s[%s]\n", place{i, row}.id(), quoteMermaid(strings.TrimSuffix(app.app+", "+app.note, ", ")))
+		for row, app := range c.Apps {
+			fmt.Fprintf(w, "    %s[%s]\n", Place{i, row}.id(), quoteMermaid(strings.TrimSuffix(app.App+", "+app.Note, ", ")))
 		}
 		fmt.Fprint(w, "  end\n")
 	}
-	for i := range d.edges {
-		e := &d.edges[i]
+	for i := range d.Edges {
+		e := &d.Edges[i]
 		arrow := "-->"
-		if e.style.dashed {
+		if styles[e.Way].dashed {
 			arrow = "-.->"
 		}
-		fmt.Fprintf(w, "  %s %s %s\n", e.from.id(), arrow, e.to.id())
+		fmt.Fprintf(w, "  %s %s %s\n", e.From.id(), arrow, e.To.id())
 	}
-	for i := range d.edges {
-		fmt.Fprintf(w, "  linkStyle %d stroke:%s\n", i, d.edges[i].style.colour)
+	for i := range d.Edges {
+		fmt.Fprintf(w, "  linkStyle %d stroke:%s\n", i, styles[d.Edges[i].Way].colour)
 	}
 }
 
@@ -110,66 +110,66 @@ const (
 	marginX, marginY    = 90, 60
 )
 
-func (p place) x() int { return marginX + p.column*columnWidth }
-func (p place) y() int { return marginY + p.row*rowHeight }
+func (p Place) x() int { return marginX + p.Column*columnWidth }
+func (p Place) y() int { return marginY + p.Row*rowHeight }
 
 // svg writes a picture with a column for each cluster.
-func (d *drawing) svg(w io.Writer) {
+func (d *Drawing) svg(w io.Writer) {
 	rows := 1
-	for i := range d.columns {
-		rows = max(rows, len(d.columns[i].apps))
+	for i := range d.Columns {
+		rows = max(rows, len(d.Columns[i].Apps))
 	}
-	width, height := 2*marginX+len(d.columns)*columnWidth-(columnWidth-boxWidth), marginY+rows*rowHeight+20
+	width, height := 2*marginX+len(d.Columns)*columnWidth-(columnWidth-boxWidth), marginY+rows*rowHeight+20
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">
 <style>
 .b{fill:#fff;stroke:#546e7a}.t{fill:#263238}.n{fill:#607d8b;font-size:11px}.h{fill:#263238;font-weight:bold;font-size:15px}
 @media (prefers-color-scheme: dark){.b{fill:#263238;stroke:#90a4ae}.t,.h{fill:#eceff1}.n{fill:#b0bec5}}
 </style>
 `, width, height, width, height)
-	for i := range d.edges {
-		e := &d.edges[i]
+	for i := range d.Edges {
+		e := &d.Edges[i]
 		dash := ""
-		if e.style.dashed {
+		if styles[e.Way].dashed {
 			dash = ` stroke-dasharray="5 4"`
 		}
-		fmt.Fprintf(w, `<path d="%s" fill="none" stroke="%s" stroke-width="1.5"%s><title>%s</title></path>`+"\n", e.path(), e.style.colour, dash, text(e.title))
+		fmt.Fprintf(w, `<path d="%s" fill="none" stroke="%s" stroke-width="1.5"%s><title>%s</title></path>`+"\n", e.path(), styles[e.Way].colour, dash, text(e.Title))
 		x, y := e.end()
-		fmt.Fprintf(w, `<circle cx="%d" cy="%d" r="3" fill="%s"/>`+"\n", x, y, e.style.colour)
+		fmt.Fprintf(w, `<circle cx="%d" cy="%d" r="3" fill="%s"/>`+"\n", x, y, styles[e.Way].colour)
 	}
-	for i := range d.columns {
-		c := &d.columns[i]
-		fmt.Fprintf(w, `<text class="h" x="%d" y="%d">%s</text>`+"\n", place{i, 0}.x(), marginY-20, text(c.title()))
-		for row, app := range c.apps {
-			p := place{i, row}
+	for i := range d.Columns {
+		c := &d.Columns[i]
+		fmt.Fprintf(w, `<text class="h" x="%d" y="%d">%s</text>`+"\n", Place{i, 0}.x(), marginY-20, text(c.title()))
+		for row, app := range c.Apps {
+			p := Place{i, row}
 			fmt.Fprintf(w, `<rect class="b" x="%d" y="%d" width="%d" height="%d" rx="6"/><text class="t" x="%d" y="%d">%s</text>`,
-				p.x(), p.y(), boxWidth, boxHeight, p.x()+10, p.y()+15, text(shorten(app.app)))
-			fmt.Fprintf(w, `<text class="n" x="%d" y="%d">%s</text>`+"\n", p.x()+10, p.y()+29, text(app.note))
+				p.x(), p.y(), boxWidth, boxHeight, p.x()+10, p.y()+15, text(shorten(app.App)))
+			fmt.Fprintf(w, `<text class="n" x="%d" y="%d">%s</text>`+"\n", p.x()+10, p.y()+29, text(app.Note))
 		}
 	}
 	fmt.Fprint(w, "</svg>\n")
 }
 
 // end is the point of an edge at the callee.
-func (e *drawnEdge) end() (x, y int) {
-	if e.to.column > e.from.column {
-		return e.to.x(), e.to.y() + boxHeight/2
+func (e *Edge) end() (x, y int) {
+	if e.To.Column > e.From.Column {
+		return e.To.x(), e.To.y() + boxHeight/2
 	}
-	return e.to.x() + boxWidth, e.to.y() + boxHeight/2
+	return e.To.x() + boxWidth, e.To.y() + boxHeight/2
 }
 
 // path is a curve: to another column from side to side, within one around its right side.
-func (e *drawnEdge) path() string {
+func (e *Edge) path() string {
 	x, y := e.end()
-	fromX, fromY := e.from.x()+boxWidth, e.from.y()+boxHeight/2
-	if e.to.column < e.from.column {
-		fromX = e.from.x()
+	fromX, fromY := e.From.x()+boxWidth, e.From.y()+boxHeight/2
+	if e.To.Column < e.From.Column {
+		fromX = e.From.x()
 	}
 	bend := 60
 	outX, inX := fromX+bend, x+bend
 	switch {
-	case e.to.column > e.from.column:
+	case e.To.Column > e.From.Column:
 		inX = x - bend
-	case e.to.column < e.from.column:
+	case e.To.Column < e.From.Column:
 		outX = fromX - bend
 	}
 	n := strconv.Itoa

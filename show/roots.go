@@ -25,7 +25,7 @@ func WarnOfRoots(w io.Writer, all []catalog.Object, now time.Time) {
 				NotBeforeUnixMs: root.NotBefore.UnixMilli(), NotAfterUnixMs: root.NotAfter.UnixMilli(),
 			}, now)
 			if c.outOfTime() {
-				fmt.Fprintf(w, "warning: %s:%d: %s: %s\n", cluster.Source.File, cluster.Source.Line, c.who(), c.advice())
+				fmt.Fprintf(w, "warning: %s:%d: %s: %s\n", cluster.Source.File, cluster.Source.Line, c.who(), c.Advice())
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func TestAStatusShowsWhatIsWrong(t *testing.T) {
 		{"never read", &v1alpha1.StoreStatus{Name: "consul", Error: "refused", FailingUnixMs: ago(3 * time.Second)}, "consul, away for 3s, since " + now.Add(-3*time.Second).Format(time.TimeOnly) + ": refused; nothing was read of it yet"},
 		{"failing", &v1alpha1.StoreStatus{Name: "consul", Ready: true, Error: "refused", FailingUnixMs: ago(12 * time.Second)}, "consul, away for 12s, since " + now.Add(-12*time.Second).Format(time.TimeOnly) + ": refused; serving revision 41, 3 objects"},
 	} {
-		if got := storeLine(&v1alpha1.StatusResponse{Store: c.store, Revision: 41, Objects: 3}, now); got != c.want {
+		if got := StoreLine(&v1alpha1.StatusResponse{Store: c.store, Revision: 41, Objects: 3}, now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
 	}

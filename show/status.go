@@ -21,7 +21,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		{"running", "for " + age(s.GetStartedUnixMs(), now)},
 		{"domain", s.GetDomain()},
 		{"identity", identityLine(s)},
-		{"store", storeLine(s, now)},
+		{"store", StoreLine(s, now)},
 		{"dns", dnsLine(s.GetDns())},
 		{"forward", forwardLine(s.GetDns(), now)},
 		{"xds", xdsLine(s.GetXdsCounts())},
@@ -72,7 +72,8 @@ func identityLine(s *v1alpha1.StatusResponse) string {
 	}
 }
 
-func storeLine(s *v1alpha1.StatusResponse, now time.Time) string {
+// StoreLine is which store a service has, and how it is.
+func StoreLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	store := s.GetStore()
 	name := store.GetName()
 	if store.GetPath() != "" {
@@ -108,10 +109,10 @@ func stamp(unixMs int64) string {
 }
 
 // age is the time since a moment.
-func age(unixMs int64, now time.Time) string { return span(max(0, now.Sub(time.UnixMilli(unixMs)))) }
+func age(unixMs int64, now time.Time) string { return Span(max(0, now.Sub(time.UnixMilli(unixMs)))) }
 
-// span is a time in the two largest units or so.
-func span(d time.Duration) string {
+// Span is a time in the two largest units or so.
+func Span(d time.Duration) string {
 	switch {
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()

@@ -81,40 +81,41 @@ func Trust(w io.Writer, cluster string, all []Certificate) error {
 	}
 	var table [][]string
 	for _, c := range all {
-		table = append(table, []string{c.Use, c.Cluster, c.name(), c.expiry(), c.State, c.print()})
+		table = append(table, []string{c.Use, c.Cluster, c.Name(), c.Expiry(), c.State, c.Print()})
 	}
 	if err := rows(w, []string{"USE", "CLUSTER", "SUBJECT", "EXPIRES", "STATE", "SHA-256"}, table); err != nil {
 		return err
 	}
 	for _, c := range all {
-		if text := c.advice(); text != "" {
+		if text := c.Advice(); text != "" {
 			fmt.Fprintf(w, "\n%s: %s\n", c.who(), text)
 		}
 	}
 	return nil
 }
 
-// name is the subject, with the trust domain that is demanded where roots are named.
-func (c *Certificate) name() string {
+// Name is the subject, with the trust domain that is demanded where roots are named.
+func (c *Certificate) Name() string {
 	if c.Use == identity.PeerRoot && c.TrustDomain != "" {
 		return c.Subject + " (for " + c.TrustDomain + ")"
 	}
 	return c.Subject
 }
 
-func (c *Certificate) expiry() string {
+// Expiry is when the certificate ends, from now.
+func (c *Certificate) Expiry() string {
 	switch {
 	case c.NotAfter == "":
 		return ""
 	case c.left <= 0:
-		return span(-c.left) + " ago"
+		return Span(-c.left) + " ago"
 	default:
-		return "in " + span(c.left)
+		return "in " + Span(c.left)
 	}
 }
 
-// print is as much of the fingerprint as a person compares.
-func (c *Certificate) print() string {
+// Print is as much of the fingerprint as a person compares.
+func (c *Certificate) Print() string {
 	const most = 16
 	if len(c.Fingerprint) <= most {
 		return c.Fingerprint
@@ -124,17 +125,17 @@ func (c *Certificate) print() string {
 
 // line is the certificate in one line.
 func (c *Certificate) line() string {
-	parts := []string{c.name()}
+	parts := []string{c.Name()}
 	if c.NotAfter != "" {
-		parts = append(parts, c.State+", until "+c.NotAfter, "SHA-256 "+c.print())
+		parts = append(parts, c.State+", until "+c.NotAfter, "SHA-256 "+c.Print())
 	}
 	return strings.Join(parts, ", ") + after(": ", c.Error)
 }
 
 func (c *Certificate) who() string { return strings.TrimSpace(c.Use + " " + c.Cluster) }
 
-// advice says what is wrong, or will be, and what to do.
-func (c *Certificate) advice() string {
+// Advice says what is wrong, or will be, and what to do.
+func (c *Certificate) Advice() string {
 	what, fix := c.of.Advice(identity.CertificateState(c.State))
 	return what + after("; ", fix)
 }

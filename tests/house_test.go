@@ -74,6 +74,7 @@ func below(path string, folders ...string) bool {
 func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
 		"catalog":                      {},
+		"console/entry":                {"atomicfile", "settings", "throttle"},
 		"live":                         {},
 		"throttle":                     {},
 		"atomicfile":                   {},
@@ -159,6 +160,9 @@ func TestWhatStaysLightHasNoHeavyDependency(t *testing.T) {
 		for _, dep := range p.Deps {
 			if below(dep, "github.com/dapr/dapr") {
 				t.Errorf("%s depends on %s; daprd's code stays in components/daprd", path, dep)
+			}
+			if below(dep, "github.com/chromedp") && !below(path, "tests") {
+				t.Errorf("%s depends on %s; a browser is for tests", path, dep)
 			}
 			if below(path, "nameresolution") && (slices.ContainsFunc([]string{"k8s.io/", "go.etcd.io/etcd", "github.com/hashicorp/consul", "github.com/dapr/", "github.com/jackc/", "github.com/redis/"}, func(p string) bool { return strings.HasPrefix(dep, p) }) ||
 				strings.HasPrefix(dep, "github.com/envoyproxy/go-control-plane") || below(strings.TrimPrefix(dep, module+"/"), "resolver-service")) {

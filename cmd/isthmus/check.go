@@ -234,9 +234,7 @@ func (e *examination) service(ctx context.Context, way *check.Way) (cluster stri
 			way.ServiceVersion, cluster = m.GetVersion(), m.GetCluster()
 		}
 		for _, r := range m.GetResults() {
-			all = append(all, check.Result{
-				Check: r.GetCheck(), Level: check.Level(r.GetLevel()), Kind: r.GetKind(), Name: r.GetName(), Found: r.GetFound(), Fix: r.GetFix(),
-			})
+			all = append(all, check.ResultOf(r))
 		}
 		return nil
 	})

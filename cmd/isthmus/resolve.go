@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/show"
@@ -108,30 +108,25 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 	cmd.ValidArgsFunction = c.completeApp(dotted, false)
 	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, true))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cluster, named := "", *from
-		if before, rest, found := strings.Cut(named, ":"); found {
-			cluster, named = before, rest
-		}
-		caller, app, err := lookupApps(named, args[0])
+		l, err := show.ParseLookup(*from, args[0])
 		if err != nil {
 			return misused(err)
 		}
 		probe, _ := cmd.Flags().GetBool("probe") // resolve has no such flag
-		if probe && cluster != "" {
+		if probe && l.Cluster != "" {
 			return misused(errors.New("--probe connects to what callers here find; leave the cluster out of --from"))
 		}
 		var d show.Decision
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
-				Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
-				App:    &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, Cluster: cluster,
+				Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster,
 			})
 			d = show.DecisionOf(answer)
 			if err != nil || !probe {
 				return err
 			}
 			probed, err := v1alpha1.NewInventoryClient(conn).Probe(ctx, &v1alpha1.ProbeRequest{
-				Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, App: &v1alpha1.App{Namespace: app.Namespace, Id: app.ID},
+				Caller: wire.App(l.Caller), App: wire.App(l.App),
 			})
 			d.AddProbes(probed)
 			return err
@@ -140,7 +135,7 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 			return err
 		}
 		if output.Format == show.Table {
-			err = print(cmd, app, d)
+			err = print(cmd, l.App, d)
 		} else {
 			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 		}
@@ -150,23 +145,4 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 		return err
 	}
 	return cmd
-}
-
-// lookupApps reads the two apps of a lookup. The second has the form that daprd takes.
-func lookupApps(from, name string) (caller, app catalog.App, err error) {
-	if from == "" {
-		return caller, app, fmt.Errorf("--from is missing; name the calling app as namespace/app-id")
-	}
-	if caller, err = catalog.ParseApp(from); err != nil {
-		return caller, app, fmt.Errorf("--from: %w", err)
-	}
-	id, namespace, ok := strings.Cut(name, ".")
-	if !ok {
-		namespace = caller.Namespace
-	}
-	app = catalog.App{Namespace: namespace, ID: id}
-	if strings.Contains(name, "/") {
-		return caller, app, fmt.Errorf("app %q: want APP or APP.NAMESPACE, as daprd takes it", name)
-	}
-	return caller, app, app.Check()
 }

@@ -38,6 +38,11 @@ type Result struct {
 	Fix   string
 }
 
+// ResultOf reads a result from its message.
+func ResultOf(m *v1alpha1.CheckResult) Result {
+	return Result{Check: m.GetCheck(), Level: Level(m.GetLevel()), Kind: m.GetKind(), Name: m.GetName(), Found: m.GetFound(), Fix: m.GetFix()}
+}
+
 // Kinds of subjects.
 const (
 	ofService     = "service"

@@ -123,6 +123,10 @@ type Host struct {
 	// certificate; nil: the service's own.
 	GRPC func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server
 
+	// Operators makes a server of what operators may call, for a listener that only the edge itself
+	// reaches. who tells who makes a call.
+	Operators func(who func(context.Context) Person) *grpc.Server
+
 	Topology     *topology.Topology
 	Destinations *destination.Rules
 	Prober       *probe.Prober
@@ -148,6 +152,12 @@ type Host struct {
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
 	Often   *throttle.Log // for lines that clients cause
+}
+
+// Person is somebody whom an edge has let in as an operator.
+type Person struct {
+	Name string
+	May  func(verb string) bool // read, write or link
 }
 
 // Sharer tells other replicas what is registered here; see consulapi.

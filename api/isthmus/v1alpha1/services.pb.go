@@ -7225,8 +7225,8 @@ func (x *SourceStatus) GetRefusedCount() uint32 {
 // TrustStatus is one certificate.
 type TrustStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "own certificate", "own root", "peer root", "peer certificate", "dns certificate" or
-	// "consul certificate"
+	// "own certificate", "own root", "peer root", "peer certificate", "dns certificate",
+	// "consul certificate", "xds certificate" or "console certificate"
 	Use             string `protobuf:"bytes,1,opt,name=use,proto3" json:"use,omitempty"`
 	Cluster         string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // of peers
 	Subject         string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // the SPIFFE ID, or the distinguished name of a root

@@ -293,8 +293,11 @@ func (c *Conn) ClusterName(ctx context.Context) (string, error) {
 	return c.cluster, nil
 }
 
+// Explain is that of [Options].
+func (c *Conn) Explain(err error) error { return c.options.Explain(err) }
+
 // Explain makes of a failed call's error one that says what was tried and what to do.
-func (c *Conn) Explain(err error) error {
+func (o Options) Explain(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
 		return err
@@ -304,14 +307,14 @@ func (c *Conn) Explain(err error) error {
 		if strings.HasPrefix(s.Message(), "Kubernetes' API server") {
 			break // the service's own word, which does not know who asks
 		}
-		return fmt.Errorf("resolver service at %s not reached: %s; %s", c.options.Service(), connectionError(s.Message()), c.advice(s.Message()))
+		return fmt.Errorf("resolver service at %s not reached: %s; %s", o.Service(), connectionError(s.Message()), o.advice(s.Message()))
 	case codes.DeadlineExceeded:
 		if strings.HasPrefix(s.Message(), "store ") {
 			break // the service's own word, such as that something was written and is not followed yet
 		}
-		return fmt.Errorf("resolver service at %s gave no answer in time, and may still do what it was asked; is it overloaded or behind a firewall? --timeout gives it longer", c.options.Service())
+		return fmt.Errorf("resolver service at %s gave no answer in time, and may still do what it was asked; is it overloaded or behind a firewall? --timeout gives it longer", o.Service())
 	case codes.Unimplemented:
-		return fmt.Errorf("what answers at %s is no resolver service, or one of another version: %s; check --server", c.options.Service(), s.Message())
+		return fmt.Errorf("what answers at %s is no resolver service, or one of another version: %s; check --server", o.Service(), s.Message())
 	case codes.ResourceExhausted:
 		return fmt.Errorf("more than fits into one message: %s; name fewer objects at once", s.Message())
 	case codes.PermissionDenied:
@@ -335,12 +338,12 @@ func (c conflict) Error() string { return string(c) }
 // Is makes it ErrConflict.
 func (c conflict) Is(target error) bool { return target == ErrConflict }
 
-func (c *Conn) advice(message string) string {
+func (o Options) advice(message string) string {
 	switch {
-	case c.options.OnKubernetes() && strings.Contains(message, "orbidden"):
+	case o.OnKubernetes() && strings.Contains(message, "orbidden"):
 		return "this takes rights of the kubeconfig's user: " + rightsToConnect
-	case c.options.OnKubernetes():
-		return "does the pod run, and does its isthmus.yaml have listen.kubernetes? See kubectl logs -n " + c.options.Namespace() + " -l " + PodSelector
+	case o.OnKubernetes():
+		return "does the pod run, and does its isthmus.yaml have listen.kubernetes? See kubectl logs -n " + o.Namespace() + " -l " + PodSelector
 	case strings.Contains(message, "first record does not look like a TLS handshake"):
 		return "it speaks plain text: say --insecure if that is meant"
 	case strings.Contains(message, "looked like an HTTP/1.1 header"):
@@ -351,11 +354,11 @@ func (c *Conn) advice(message string) string {
 		return "check --server, or name the cluster that it should be of by --cluster, or its app by --server-identity"
 	case strings.Contains(message, "authentication handshake failed"):
 		return "check that --identity has a valid certificate, and that ca.pem is the root of the service's too"
-	case strings.Contains(message, "permission denied") && c.options.Socket != "":
+	case strings.Contains(message, "permission denied") && o.Socket != "":
 		return "the socket is for the service's own user and root: ask as one of those, with sudo for example"
-	case c.options.Socket != "":
+	case o.Socket != "":
 		return "is isthmus serve running? The log line \"resolver service is running\" has its socket, as operator"
-	case c.options.Plain() && (strings.Contains(message, "server preface") || strings.Contains(message, "connection reset") || strings.Contains(message, "EOF")):
+	case o.Plain() && (strings.Contains(message, "server preface") || strings.Contains(message, "connection reset") || strings.Contains(message, "EOF")):
 		return "it may want mTLS: name your certificate by --identity instead of --insecure"
 	default:
 		return "is isthmus serve running there? Name another address by --server or ISTHMUS_SERVER"
