@@ -107,7 +107,7 @@ func (c *credential) Run(ctx context.Context) error {
 		defer following.Wait()
 	}
 	complaints := throttle.New(c.log, time.Minute)
-	var warned *material
+	var warned warning
 	for failures := 0; ; {
 		var delay time.Duration
 		err := c.load(ctx, func(err error) {
@@ -122,7 +122,7 @@ func (c *credential) Run(ctx context.Context) error {
 		if failures++; err == nil {
 			failures, delay = 0, c.untilNext()
 		}
-		warned = c.warnExpiry(warned)
+		warned, delay = c.warnExpiry(warned, delay)
 		select {
 		case <-time.After(delay):
 		case <-ctx.Done():
@@ -218,21 +218,37 @@ func (c *credential) noteFailure(err error, delay time.Duration, complaints *thr
 	complaints.Warn(text, "no identity yet; no connection can be made or accepted", "err", err)
 }
 
-// warnExpiry warns once when the last fifth of a certificate's validity begins. It returns the
-// material that it last warned about.
-func (c *credential) warnExpiry(warned *material) *material {
+// warning is what was said last of a certificate that ends.
+type warning struct {
+	of      *material
+	expired bool
+}
+
+// warnExpiry warns once when the last fifth of a certificate's validity begins, and once when it has
+// ended. It returns what it has said, and a delay that does not go on beyond that end.
+func (c *credential) warnExpiry(said warning, delay time.Duration) (warning, time.Duration) {
 	m, ok := c.current.Load()
-	if !ok || m == warned {
-		return warned
+	if !ok {
+		return said, delay
+	}
+	if m != said.of {
+		said = warning{}
 	}
 	leaf := m.cert.Leaf
 	left := time.Until(leaf.NotAfter)
-	if left > leaf.NotAfter.Sub(leaf.NotBefore)/5 {
-		return warned
+	switch {
+	case left <= 0 && !said.expired:
+		c.log.Error("certificate has expired; connections fail until it is renewed", "app", m.id.App.String(), "expired", leaf.NotAfter, "from", c.origin.String())
+		said = warning{m, true}
+	case left > 0 && left <= leaf.NotAfter.Sub(leaf.NotBefore)/5 && said.of == nil:
+		c.log.Warn("certificate is about to expire and was not renewed; connections will fail after that",
+			"app", m.id.App.String(), "expires", leaf.NotAfter, "left", left.Round(time.Second).String(), "from", c.origin.String())
+		said = warning{m, false}
 	}
-	c.log.Warn("certificate is about to expire and was not renewed; connections will fail after that",
-		"app", m.id.App.String(), "expires", leaf.NotAfter, "left", left.Round(time.Second).String(), "from", c.origin.String())
-	return m
+	if left > 0 {
+		delay = min(delay, left)
+	}
+	return said, delay
 }
 
 func (c *credential) warnInsecure() {

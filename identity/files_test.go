@@ -260,6 +260,10 @@ func TestExpiryIsAnnounced(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
 		wantError(t, "Ready", s.Ready(), "certificate of isthmus-system/isthmus-west expired at")
+		time.Sleep(time.Hour)
+		if about, ended := s.log.count("about to expire"), s.log.count("certificate has expired"); about != 1 || ended != 1 {
+			t.Errorf("%d warnings, and %d times that it has expired; want one each", about, ended)
+		}
 		a, b := net.Pipe()
 		defer a.Close()
 		defer b.Close()

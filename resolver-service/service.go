@@ -188,6 +188,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
 		PreferZone: s.cfg.Locality == catalog.PreferZone.String(), Guard: guard, Declared: topology.Declared(s.cfg.Declared),
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
+		Events: s.events.Logger(),
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock}

@@ -20,15 +20,16 @@ func newEvents(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what has happened lately",
-		Long: `Show what has happened lately, the oldest first: objects that were written and by whom, leases that
-ended and came back, damped peers, trouble of stores and of sources, sidecars that came and went,
+		Long: `Show what has happened lately, the oldest first: objects that were written and by whom, or past the
+service; leases that ended and came back, damped peers, gateways that are not reached; apps without
+a ready instance; trouble of stores and of sources; refusals; sidecars that came and went;
 certificates. A service keeps its newest 5,000 events until it stops, the most frequent kinds for less
 long; with replicas, those of the replica that answers. Events have no secrets.
 
 With --watch it goes on until you end it. JSON is then one object in a line.`,
 		Example: `  isthmus events
   isthmus events --since 10m --warnings
-  isthmus events -w`,
+  isthmus events --since 10m -w`,
 		Args: arguments(cobra.NoArgs),
 	}
 	c.flags(cmd, toRead)

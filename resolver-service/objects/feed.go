@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -30,13 +31,14 @@ type Feed struct {
 	sources <-chan struct{} // nil: nothing to wait for
 	ending  <-chan struct{} // closed when Run must end
 
-	mu  sync.RWMutex // guards set
-	set configstore.Set
+	mu      sync.RWMutex // guards what follows
+	set     configstore.Set
+	writing map[catalog.Key]int // that this service's own callers write now
 }
 
 // NewFeed makes a feed. It starts nothing.
 func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
-	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}}
+	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}, writing: map[catalog.Key]int{}}
 	f.follower = configstore.NewFollower(store, f.take, log)
 	return f
 }
@@ -98,9 +100,57 @@ func (f *Feed) take(c configstore.Change) error {
 	if err != nil {
 		return err
 	}
+	f.logOthers(c)
 	f.remember(c)
 	f.applied.Store(revision)
 	return nil
+}
+
+// expect says that a caller of this service writes objects, which is logged with the caller's name.
+// The function that it returns says that this has ended.
+func (f *Feed) expect(writes []configstore.Write) (end func()) {
+	count := func(by int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, w := range writes {
+			if f.writing[w.Key()] += by; f.writing[w.Key()] == 0 {
+				delete(f.writing, w.Key())
+			}
+		}
+	}
+	count(1)
+	return func() { count(-1) }
+}
+
+// logOthers logs a change that did not come by this service: by another replica, or by whatever
+// else writes to the store. It is called before the set has the change.
+func (f *Feed) logOthers(c configstore.Change) {
+	if c.Full {
+		return
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var names []string
+	add := func(key catalog.Key, result string) {
+		if f.writing[key] == 0 {
+			names = append(names, key.String()+" "+result)
+		}
+	}
+	for i := range c.Objects {
+		stored, result := &c.Objects[i], created
+		if was, there := f.set.Get(stored.Object.Key()); there {
+			if result = changed; was.Revision == stored.Revision {
+				continue // it stands in another line of its file
+			}
+		}
+		add(stored.Object.Key(), strings.TrimSpace(result+" "+stored.Revision))
+	}
+	for _, key := range c.Deleted {
+		add(key, deleted)
+	}
+	if len(names) > 0 {
+		f.log.Info("objects changed in the store", "objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))
+	}
 }
 
 func (f *Feed) remember(c configstore.Change) {

@@ -258,7 +258,9 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	}
 	if !t.heard {
 		t.heard = true
-		t.gateways.heard(conn.gateway)
+		if t.gateways.heard(conn.gateway) {
+			t.link.info("gateway of a peer answers again", "peer", t.link.cluster, "gateway", conn.gateway.address)
+		}
 		if t.primary {
 			t.link.status.failed(nil, nil)
 		}

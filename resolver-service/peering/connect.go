@@ -159,7 +159,9 @@ func (r *dialRace) finish(a attempt) *gatewayConn {
 		r.gateways.connected(at)
 		return &gatewayConn{a.conn, at}
 	}
-	r.gateways.failed(at, a.err)
+	if r.gateways.failed(at, a.err) {
+		r.link.warn("gateway of a peer is not reached", "peer", r.link.cluster, "gateway", at.address, "err", a.err)
+	}
 	r.connectFailed(a.err)
 	n.failures++
 	if n.pending == 0 {

@@ -43,6 +43,7 @@ type gateway struct {
 	streams  int       // through it, with messages
 	conns    int       // through it, made or being made
 	failedAt time.Time // when a connection through it last proved useless; zero after a message
+	away     bool      // it was last told of as one that is not reached
 }
 
 func newGateways(addresses []string) *gateways {
@@ -113,17 +114,21 @@ func (g *gateways) closed(at *gateway, heard bool, by *catalog.Cluster, err erro
 // multiple tells whether there is another gateway to try.
 func (g *gateways) multiple() bool { return len(g.all) > 1 }
 
-// heard records the first message of a stream.
-func (g *gateways) heard(at *gateway) {
+// heard records the first message of a stream. It returns true if the gateway is news: it was told of
+// as one that is not reached.
+func (g *gateways) heard(at *gateway) (back bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at.streams++
 	at.failedAt = time.Time{}
 	at.setState(gatewayConnected, nil)
+	back, at.away = at.away, false
+	return back
 }
 
-// failed records a failed attempt to connect.
-func (g *gateways) failed(at *gateway, err error) {
+// failed records a failed attempt to connect. It returns true if the gateway is news: it refuses
+// connections or does not answer, and was not told of.
+func (g *gateways) failed(at *gateway, err error) (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !isConnRefused(err) {
@@ -132,7 +137,7 @@ func (g *gateways) failed(at *gateway, err error) {
 		at.refused = time.Now()
 	}
 	if at.streams > 0 {
-		return
+		return false
 	}
 	switch {
 	case isConnRefused(err):
@@ -141,7 +146,10 @@ func (g *gateways) failed(at *gateway, err error) {
 		at.setState(gatewaySilent, err)
 	default:
 		at.setState(gatewayConnecting, err)
+		return false
 	}
+	news, at.away = !at.away, true
+	return news
 }
 
 // silent records that an attempt to connect gets no answer.

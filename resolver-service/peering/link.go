@@ -166,7 +166,8 @@ func (l *link) reportLease(ctx context.Context) {
 	if !l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: want}) {
 		return
 	}
-	first := l.reported == topology.Unchanged
+	before := l.reported
+	first := before == topology.Unchanged
 	l.reported = want
 	switch {
 	case want == topology.Expired:
@@ -178,6 +179,8 @@ func (l *link) reportLease(ctx context.Context) {
 	case want == topology.Damped:
 		l.warn("peer is back, and damped; only callers without another route use it",
 			"peer", l.cluster, "why", l.status.describe(state, 0))
+	case before == topology.Damped:
+		l.info("peer is damped no more; routes to it are in use again", "peer", l.cluster)
 	default:
 		l.info("peer is back; routes to it are in use again", "peer", l.cluster, "exports", len(l.mirror.exports))
 	}
@@ -247,7 +250,7 @@ func (l *link) renewLease(at time.Time) {
 	}
 }
 
-// How many lines about one peer are logged in an interval.
+// How many lines of one kind about one peer are logged in an interval.
 const (
 	maxLines    = 6
 	logInterval = time.Minute
@@ -257,6 +260,8 @@ func newThrottle(log *slog.Logger) *throttle.Log {
 	return throttle.NewBurst(log, logInterval, maxLines)
 }
 
-func (l *link) warn(text string, args ...any) { l.log.Warn(l.cluster, text, args...) }
+// warn logs a line. Each kind of line has its own limit, so that attempts which fail do not hide that
+// a lease has ended.
+func (l *link) warn(text string, args ...any) { l.log.Warn(text, text, args...) }
 
-func (l *link) info(text string, args ...any) { l.log.Info(l.cluster, text, args...) }
+func (l *link) info(text string, args ...any) { l.log.Info(text, text, args...) }

@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -33,12 +35,13 @@ type site struct {
 	grpc     *grpc.Server
 	serving  sync.WaitGroup
 	started  time.Time
+	events   *events.Ring // what the links log
 }
 
 // newSite makes a cluster whose store holds the objects, with links to the others.
 func newSite(t testing.TB, n *peeringtest.Network, name string, objects ...catalog.Object) *site {
 	t.Helper()
-	s := &site{t: t, net: n, cfg: Config{Cluster: name, Domain: catalog.DefaultDomain, Dial: n.Host(name).Dial}, started: time.Now()}
+	s := &site{t: t, net: n, cfg: Config{Cluster: name, Domain: catalog.DefaultDomain, Dial: n.Host(name).Dial}, started: time.Now(), events: events.New()}
 	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", name), quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +49,7 @@ func newSite(t testing.TB, n *peeringtest.Network, name string, objects ...catal
 	s.topology = topology.New(topology.Config{Cluster: name, Domain: catalog.DefaultDomain, Open: true}, quiet)
 	background(t, s.topology.Run)
 	s.apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}})
-	s.links = NewLinks(s.cfg, s.topology, source, quiet)
+	s.links = NewLinks(s.cfg, s.topology, source, s.events.Logger())
 	var clusters []*catalog.Cluster
 	for _, o := range objects {
 		if c, ok := o.(*catalog.Cluster); ok {
@@ -344,6 +347,15 @@ func TestAPeerThatFlapsIsDampedAndSaysSo(t *testing.T) {
 			t.Errorf("relied on again after %s", took)
 		}
 		t.Log(west.links.Describe("east"))
+		told := map[string]int{}
+		for _, e := range west.events.After(0, time.Time{}) {
+			if strings.Contains(e.Message, "lease of a peer ended") || strings.Contains(e.Message, "damped") {
+				told[e.Message[:20]] += e.Count
+			}
+		}
+		if want := map[string]int{"lease of a peer ende": 3, "peer is back, and da": 1, "peer is damped no mo": 1}; !maps.Equal(told, want) {
+			t.Errorf("events tell %v, want %v", told, want)
+		}
 	})
 }
 

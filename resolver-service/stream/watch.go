@@ -110,6 +110,10 @@ func (s *Server) noteEnd(w *watch, err error) {
 		return
 	}
 	s.metrics.refused.WithLabelValues(code.String()).Inc()
+	switch code { // others pass by themselves
+	case codes.PermissionDenied, codes.InvalidArgument, codes.FailedPrecondition:
+		s.throttled.Warn("refused "+w.client+code.String(), "refused a sidecar", "client", w.client, "err", catalog.Printable(status.Convert(err).Message()))
+	}
 	if w.hello != nil {
 		s.log.Debug("ended a stream", "app", w.hello.app.String(), "err", err)
 		return

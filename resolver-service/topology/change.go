@@ -8,6 +8,7 @@
 package topology
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -28,6 +29,8 @@ type Config struct {
 	// Destinations are the rules for the addresses of exported apps, and for those that peers
 	// on the same network name. Sources hold instances to them before they come here.
 	Destinations *destination.Rules
+	// Events is told of apps that lose their last ready instance, and get one again; nil: nobody is.
+	Events *slog.Logger
 }
 
 // Change is news from any of the three sources. It is applied as a whole: no view

@@ -27,6 +27,7 @@ type Graph struct {
 	accesses *accesses
 	actors   *actors
 	remarks  []remark // that nobody was told of yet
+	outages  []*node  // apps that have lost their last ready instance, or have one again
 }
 
 // nodes are the apps and clusters there are, and what a change has reached of them.
@@ -63,6 +64,8 @@ type node struct {
 	changed    bool            // it is among those touched
 	served     bool            // it has had ready instances
 	followed   bool            // somebody follows its view
+	out        bool            // it has lost its last ready instance; see noteOutage
+	outTold    bool            // events were told so
 	uses       map[string]int  // clusters that the view leads to, and by how many entries
 }
 

@@ -139,6 +139,7 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	if slices.Equal(ready, n.ready) && draining == n.draining && zones.Equal(n.zones) {
 		return withheld
 	}
+	g.noteOutage(n, len(ready) > 0, withheld)
 	g.counts.Draining += int(draining) - int(n.draining)
 	n.ready, n.draining, n.zones, n.local, n.plans, n.exportable = ready, draining, zones, nil, nil, nil
 	if g.saved == nil {

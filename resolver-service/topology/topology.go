@@ -249,6 +249,7 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.often.Warn(r.text+r.app.String(), r.text, "app", r.app.String())
 	}
 	g.remarks = nil
+	g.tellOutages()
 	for _, w := range g.exports.warnings {
 		t.often.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
 	}

@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -29,6 +28,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/throttle"
 )
@@ -47,6 +47,7 @@ type site struct {
 	address  string
 	part     edge.Part
 	registry *prometheus.Registry
+	events   *events.Ring // what the service logs
 	stop     func()
 }
 
@@ -60,8 +61,9 @@ func start(t testing.TB, s Settings, objects ...catalog.Object) *site {
 // startEarly starts a site that has settled once the channel is closed.
 func startEarly(t testing.TB, s Settings, settled <-chan struct{}, objects ...catalog.Object) *site {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	x := &site{t: t, registry: prometheus.NewRegistry(), topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain}, log)}
+	ring := events.New()
+	log := ring.Logger()
+	x := &site{t: t, events: ring, registry: prometheus.NewRegistry(), topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain}, log)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -158,6 +159,10 @@ func TestARefusalNeitherLoopsNorBlocks(t *testing.T) {
 		c.until("clusters, too", func() bool { return len(c.have[clusters]) > 0 && len(c.have[endpoints]) == 2 })
 		x.settles("operators see the refusal", func() bool {
 			return slices.Equal(x.rejected(shop("checkout")), []string{"EDS: no such locality"})
+		})
+		x.settles("events tell the refusal", func() bool {
+			told := x.events.After(0, time.Time{})
+			return len(told) == 1 && strings.Contains(told[0].Message, "refuses what it was sent") && told[0].Fields[0].Value == "shop/checkout" && told[0].Fields[3].Value == "no such locality"
 		})
 		c.order, c.refuse[endpoints] = nil, ""
 		x.runs(shop("last"), "10.0.0.9:50002")
