@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func loadPages(a *assets) (map[string]*template.Template, error) {
 	shared, err := template.New("layout.html").Funcs(template.FuncMap{
 		"asset": a.url, "p": printable, "appPath": appPath, "objectPath": objectPath, "objectNamed": objectNamed, "ago": ago,
-		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "lower": strings.ToLower, "count": show.Count,
+		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "lower": strings.ToLower, "count": count,
 		"current": func(at, path string) bool { return at == path || path != "/" && strings.HasPrefix(at, path) },
 		"id":      identifier, "dict": dict, "nav": func() []place { return places },
 	}).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
@@ -145,6 +146,12 @@ func printable(v any) string {
 		lines[i] = catalog.Printable(strings.ReplaceAll(line, "\t", "    "))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// count is [show.Count] for numbers of any type: answers have several.
+func count(n any, what string) (string, error) {
+	i, err := strconv.Atoi(fmt.Sprint(n))
+	return show.Count(i, what), err
 }
 
 // identifier is a text as an ID of an element, the same for the same text.

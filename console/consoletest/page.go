@@ -50,9 +50,9 @@ func (n Node) All(attribute, value string) (all []Node) {
 }
 
 // Elements are those below of this name.
-func (n Node) Elements(name atom.Atom) (all []Node) {
+func (n Node) Elements(name string) (all []Node) {
 	for d := range n.Descendants() {
-		if d.DataAtom == name && d.Type == html.ElementNode {
+		if d.Data == name && d.Type == html.ElementNode {
 			all = append(all, Node{d})
 		}
 	}
@@ -61,11 +61,11 @@ func (n Node) Elements(name atom.Atom) (all []Node) {
 
 // Table is the body of the table whose caption begins so, cell by cell; false without it.
 func (n Node) Table(caption string) (rows [][]Node, ok bool) {
-	for _, t := range n.Elements(atom.Table) {
-		if c := t.Elements(atom.Caption); len(c) == 0 || !strings.HasPrefix(c[0].Text(), caption) {
+	for _, t := range n.Elements("table") {
+		if c := t.Elements("caption"); len(c) == 0 || !strings.HasPrefix(c[0].Text(), caption) {
 			continue
 		}
-		for _, tr := range t.Elements(atom.Tbody)[0].Elements(atom.Tr) {
+		for _, tr := range t.Elements("tbody")[0].Elements("tr") {
 			var row []Node
 			for c := range tr.ChildNodes() {
 				if c.DataAtom == atom.Td || c.DataAtom == atom.Th {
@@ -81,15 +81,15 @@ func (n Node) Table(caption string) (rows [][]Node, ok bool) {
 
 // Form are the fields of the form that is sent to a path, as they are filled in; nil without it.
 func (n Node) Form(action string) url.Values {
-	for _, f := range n.Elements(atom.Form) {
+	for _, f := range n.Elements("form") {
 		if f.Attr("action") != action {
 			continue
 		}
 		values := url.Values{}
-		for _, i := range f.Elements(atom.Input) {
+		for _, i := range f.Elements("input") {
 			values.Add(i.Attr("name"), i.Attr("value"))
 		}
-		for _, t := range f.Elements(atom.Textarea) {
+		for _, t := range f.Elements("textarea") {
 			text := ""
 			for c := range t.ChildNodes() {
 				text += c.Data

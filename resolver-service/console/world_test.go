@@ -188,7 +188,7 @@ func (c *cluster) object(key catalog.Key) (catalog.Object, string) {
 	if err != nil || len(answer.GetObjects()) == 0 {
 		return nil, "absent"
 	}
-	o, err := api.DecodeJSON("stored", answer.GetObjects()[0].GetJson())
+	o, err := api.DecodeJSON(api.KeyPath(key), answer.GetObjects()[0].GetJson())
 	if err != nil {
 		c.t.Fatal(err)
 	}
