@@ -55,6 +55,7 @@ const patience = time.Minute
 // newWorld starts the clusters, each with apps and with links to the others.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
+	t.Parallel() // each waits for its services most of the time
 	w := &world{t: t, Rand: rand.New(rand.NewPCG(seed, 19))}
 	ca := identitytest.NewCA(t)
 	w.west, w.east, w.north = newCluster(t, "west", ca), newCluster(t, "east", ca), newCluster(t, "north", ca)
