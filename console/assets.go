@@ -101,7 +101,7 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func loadPages(a *assets) (map[string]*template.Template, error) {
 	shared, err := template.New("layout.html").Funcs(template.FuncMap{
 		"asset": a.url, "p": printable, "appPath": appPath, "objectPath": objectPath, "objectNamed": objectNamed, "ago": ago,
-		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "lower": strings.ToLower, "count": count,
+		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "moment": moment, "lower": strings.ToLower, "count": counted,
 		"current": func(at, path string) bool { return at == path || path != "/" && strings.HasPrefix(at, path) },
 		"id":      identifier, "dict": dict, "nav": func() []place { return places },
 	}).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
@@ -148,10 +148,19 @@ func printable(v any) string {
 	return strings.Join(lines, "\n")
 }
 
-// count is [show.Count] for numbers of any type: answers have several.
-func count(n any, what string) (string, error) {
-	i, err := strconv.Atoi(fmt.Sprint(n))
-	return show.Count(i, what), err
+// moment is a time of RFC 3339 as people read it, in UTC.
+func moment(text string) string {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return text
+	}
+	return at.UTC().Format("Jan 2 15:04:05.000")
+}
+
+// counted is a number of things in words.
+func counted(n any, what string) (string, error) {
+	number, err := strconv.Atoi(fmt.Sprint(n))
+	return show.Count(number, what), err
 }
 
 // identifier is a text as an ID of an element, the same for the same text.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/show"
 )
@@ -35,7 +36,8 @@ type problem struct {
 	Text    string
 	Cluster string // that it is about; empty: none alone
 	Hurt    []hurt
-	More    int // that are hurt, too, and not listed
+	More    int           // that are hurt, too, and not listed
+	Stands  []catalog.Key // objects of which the version before is in force
 }
 
 // hurt is a caller whose lookups of a callee a problem changes.
@@ -76,20 +78,43 @@ func (r *request) problems(now *v1alpha1.StatusResponse) ([]problem, error) {
 	var all []problem
 	for _, p := range show.Unhealthy(now, r.now) {
 		one := problem{Text: p.String()}
-		if strings.HasPrefix(p.Kind, "peer") && len(p.Names) > 0 {
-			g, err := r.graph()
-			if err != nil {
-				return nil, err
-			}
-			one.Cluster = p.Names[0]
-			one.Hurt = hurtBy(g, p.Names)
-			if more := len(one.Hurt) - mostHurt; more > 0 {
-				one.Hurt, one.More = one.Hurt[:mostHurt], more
-			}
+		var err error
+		switch {
+		case p.Kind == "object":
+			one.Stands, err = r.standing(p.What)
+		case strings.HasPrefix(p.Kind, "peer") && len(p.Names) > 0:
+			err = one.hurts(r, p.Names)
+		}
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// standing are the objects of which a refusal leaves the version before in force.
+func (r *request) standing(refusal string) (all []catalog.Key, err error) {
+	objects, err := r.objects(catalog.Key{})
+	for i := range objects {
+		if o := &objects[i]; o.Refused != "" && strings.Contains(refusal, o.Refused) {
+			all = append(all, o.Key())
+		}
+	}
+	return all, err
+}
+
+// hurts notes whom it hurts that clusters are not well.
+func (p *problem) hurts(r *request, clusters []string) error {
+	g, err := r.graph()
+	if err != nil {
+		return err
+	}
+	p.Cluster, p.Hurt = clusters[0], hurtBy(g, clusters)
+	if more := len(p.Hurt) - mostHurt; more > 0 {
+		p.Hurt, p.More = p.Hurt[:mostHurt], more
+	}
+	return nil
 }
 
 // hurtBy are the callers here whose ways lead to clusters that are not well: first those whose lookups

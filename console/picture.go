@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/show"
@@ -16,6 +17,8 @@ type picture struct {
 	Nodes         []node
 	Edges         []edge
 	Legend        []legend
+
+	lanes int
 }
 
 // label is a text at a place.
@@ -58,6 +61,7 @@ const (
 	headHeight            = 34
 	namespaceHeight       = 24
 	pictureMargin         = 10
+	laneGap, mostLanes    = 6, 8 // ways below columns, side by side
 )
 
 // draw draws a graph. link is where an app leads to; focus is the app in focus, or empty.
@@ -65,13 +69,15 @@ func draw(g *show.Graph, link func(string) string, focus string) *picture {
 	d := g.Draw()
 	p := &picture{Title: fmt.Sprintf("%s in %s and %s", show.Count(len(g.Calls), "call"), g.Cluster, show.Count(len(g.Clusters), "other cluster"))}
 	at := map[show.Place][2]int{}
+	ends := make([]int, len(d.Columns))
 	for i := range d.Columns {
-		p.column(i, &d.Columns[i], at, link, focus)
+		ends[i] = p.column(i, &d.Columns[i], at, link, focus)
+		p.Height = max(p.Height, ends[i])
 	}
 	drawn := map[show.Way]bool{}
 	for i := range d.Edges {
 		e := &d.Edges[i]
-		p.Edges = append(p.Edges, edgeBetween(at[e.From], at[e.To], e))
+		p.Edges = append(p.Edges, p.edge(at[e.From], at[e.To], e, ends))
 		drawn[e.Way] = true
 	}
 	for _, l := range waysInWords {
@@ -84,8 +90,8 @@ func draw(g *show.Graph, link func(string) string, focus string) *picture {
 	return p
 }
 
-// column places the apps of a cluster.
-func (p *picture) column(i int, c *show.Column, at map[show.Place][2]int, link func(string) string, focus string) {
+// column places the apps of a cluster, and returns where it ends.
+func (p *picture) column(i int, c *show.Column, at map[show.Place][2]int, link func(string) string, focus string) (end int) {
 	x, y := pictureMargin+i*(nodeWidth+columnGap), headHeight
 	title := c.Cluster
 	if c.State != "" {
@@ -109,27 +115,36 @@ func (p *picture) column(i int, c *show.Column, at map[show.Place][2]int, link f
 		})
 		y += nodeHeight + rowGap
 	}
-	p.Height = max(p.Height, y)
+	return y
 }
 
-// edgeBetween is a curve from side to side; within a column it goes around at the right.
-func edgeBetween(from, to [2]int, e *show.Edge) edge {
-	fromX, fromY, toX, toY := from[0]+nodeWidth, from[1]+nodeHeight/2, to[0], to[1]+nodeHeight/2
+// edge is a curve from side to side. Within a column it goes around at the right; past other columns
+// it goes below them, so that it touches no app that it is not about.
+func (p *picture) edge(from, to [2]int, e *show.Edge, ends []int) edge {
 	const bend = 60
-	outX, inX := fromX+bend, toX-bend
+	fromX, fromY, toX, toY := from[0]+nodeWidth, from[1]+nodeHeight/2, to[0], to[1]+nodeHeight/2
+	out, in, left, right := bend, -bend, e.From.Column, e.To.Column
 	switch {
-	case e.To.Column == e.From.Column:
-		toX += nodeWidth
-		inX = toX + bend
-	case e.To.Column < e.From.Column:
+	case left == right:
+		toX, in = toX+nodeWidth, bend
+	case left > right:
 		fromX, toX = from[0], to[0]+nodeWidth
-		outX, inX = fromX-bend, toX+bend
+		out, in, left, right = -bend, bend, right, left
 	}
-	return edge{
-		Path:  fmt.Sprintf("M%d %dC%d %d %d %d %d %d", fromX, fromY, outX, fromY, inX, toY, toX, toY),
-		Title: e.Title, Way: e.Way, EndX: toX, EndY: toY,
-		MarkX: (fromX + 3*outX + 3*inX + toX) / 8, MarkY: (fromY + toY) / 2,
+	drawn := edge{Title: e.Title, Way: e.Way, EndX: toX, EndY: toY}
+	if right-left < 2 {
+		drawn.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %d", fromX, fromY, fromX+out, fromY, toX+in, toY, toX, toY)
+		drawn.MarkX, drawn.MarkY = (fromX+toX)/2+3*(out+in)/8, (fromY+toY)/2
+		return drawn
 	}
+	p.lanes++
+	below := slices.Max(ends[left+1:right]) + p.lanes%mostLanes*laneGap
+	p.Height = max(p.Height, below+laneGap)
+	turn := columnGap * out / bend // where it is past the gap beside its app, and before the other's
+	drawn.Path = fmt.Sprintf("M%d %dC%d %d %d %d %d %dH%dC%d %d %d %d %d %d", fromX, fromY, fromX+out, fromY, fromX+turn-out, below, fromX+turn, below,
+		toX-turn, toX-turn+out, below, toX+in, toY, toX, toY)
+	drawn.MarkX, drawn.MarkY = (fromX+toX)/2, below
+	return drawn
 }
 
 // shortened is a name as far as there is room.

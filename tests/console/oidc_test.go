@@ -138,8 +138,23 @@ func TestACodeWorksOnce(t *testing.T) {
 	if !strings.Contains(x.log.String(), "invalid_grant") {
 		t.Errorf("the log does not say that the provider refused the code: %s", x.log)
 	}
-	for _, secret := range []string{secret, answer.Query().Get("code"), answer.Query().Get("state"), state} {
-		if strings.Contains(x.log.String(), secret) {
+	// A code of somebody else that nobody has used, in the same way: one would be in as they are.
+	client := x.provider.Client()
+	defer client.CloseIdleConnections()
+	stolen, err := servers.SignIn(client, x.provider.URL+"/dex/auth?"+x.latest().Encode(), bob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := x.log.String()
+	x.restart()
+	other.Open(x.url)
+	other.Open(x.url + "/login/callback?" + url.Values{"code": stolen.Query()["code"], "state": {x.latest().Get("state")}}.Encode())
+	x.refused(t, other, "does not prove")
+	if !strings.Contains(x.log.String(), "invalid_grant") {
+		t.Errorf("the log does not say that the provider refused another's code: %s", x.log)
+	}
+	for _, secret := range []string{secret, answer.Query().Get("code"), answer.Query().Get("state"), state, stolen.Query().Get("code")} {
+		if strings.Contains(before+x.log.String(), secret) {
 			t.Errorf("the log has %q", secret)
 		}
 	}
