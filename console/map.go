@@ -181,8 +181,9 @@ func tooMany(g *show.Graph) bool {
 	return len(apps) > mostDrawn
 }
 
-// byNamespace is a graph of namespaces, each an app of its own. Of several calls between two the worst
-// state is shown.
+// byNamespace is a graph of namespaces, each an app of its own. Of several ways from one to another by a
+// cluster, the line is the one that leads farthest: one that is taken, otherwise one that stands by. It
+// is denied if any call is.
 func byNamespace(g *show.Graph) *show.Graph {
 	of := func(app string) string { namespace, _, _ := strings.Cut(app, "/"); return namespace }
 	all := &show.Graph{Cluster: g.Cluster, Clusters: g.Clusters}
@@ -210,8 +211,9 @@ func byNamespace(g *show.Graph) *show.Graph {
 			if c.State == "denied" {
 				of.State = c.State
 			}
-			of.Routes[0].Taken = of.Routes[0].Taken || route.Taken
-			of.Routes[0].Usable = of.Routes[0].Usable || route.Usable
+			if r := &of.Routes[0]; !r.Taken && (route.Taken || route.Usable && !r.Usable) {
+				r.State, r.Usable, r.Taken = route.State, route.Usable, route.Taken
+			}
 		}
 	}
 	slices.SortFunc(all.Calls, func(a, b show.GraphCall) int {

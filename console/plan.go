@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -121,12 +122,13 @@ func (r *request) planDelete(v *plan, shown *content) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, DryRun: true})
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, DryRun: true, WithHeld: true})
 	if err != nil {
 		return nil, err
 	}
 	v.Delete = &key
 	v.take(answer, true, r)
+	v.pin(answer)
 	shown.Title, shown.Command = "Delete "+key.String(), "isthmus delete "+kindOf(key)+" "+key.NamespacedName()+" --dry-run"
 	return shown, nil
 }
@@ -176,10 +178,15 @@ func planPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v.warn(r, objects)
+	v.pin(answer)
+	return shown, nil
+}
+
+// pin holds the change to the revisions of what was shown.
+func (v *plan) pin(answer *v1alpha1.ApplyResponse) {
 	for _, result := range answer.GetResults() {
 		v.Pins = append(v.Pins, pin(result))
 	}
-	return shown, nil
 }
 
 // read reads the objects of the text; nil where it has mistakes, which it notes.
@@ -220,9 +227,14 @@ func (v *plan) refused(r *request, shown *content, manifests []api.Manifest, err
 		return nil, err
 	}
 	v.Refused, shown.Status = r.Explain(err).Error(), statuses[code]
-	if code == codes.Aborted && len(manifests) > 0 {
+	switch {
+	case code != codes.Aborted:
+	case v.Delete != nil:
+		v.Refused += "; nothing was deleted"
+		v.Reload = "/plan?delete=" + url.QueryEscape(named(*v.Delete))
+	case len(manifests) > 0:
 		v.Refused += "; nothing was written"
-		v.Reload = "/plan?object=" + named(manifests[0].Key())
+		v.Reload = "/plan?object=" + url.QueryEscape(named(manifests[0].Key()))
 	}
 	return shown, nil
 }
@@ -290,13 +302,19 @@ func (r *request) applyDelete() (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}})
-	if err != nil {
-		return nil, err
+	pins := r.PostForm["pin"]
+	if len(pins) != 1 {
+		return nil, refuse(http.StatusBadRequest, "this is not what was shown: 1 object, and revisions of %d; plan it again", len(pins))
 	}
 	v := &plan{Delete: &key, Done: true}
+	shown := &content{Page: "plan", Title: "Deleted", Command: "isthmus delete " + kindOf(key) + " " + key.NamespacedName(), Data: v}
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, IfRevisions: pins})
+	if err != nil {
+		v.Done, shown.Title = false, "Plan"
+		return v.refused(r, shown, nil, err)
+	}
 	v.take(answer, false, r)
-	return &content{Page: "plan", Title: "Deleted", Command: "isthmus delete " + kindOf(key) + " " + key.NamespacedName(), Data: v}, nil
+	return shown, nil
 }
 
 // download answers with a plan's objects as a file, for a repository that they are applied from.

@@ -314,10 +314,10 @@ func (c *GraphCall) way(r *GraphRoute, mustBeSeen bool) Way {
 		return Denied
 	case !r.Usable:
 		return Down
-	case r.State == callStale:
-		return Stale
 	case !r.Taken:
 		return Standby
+	case r.State == callStale:
+		return Stale
 	case mustBeSeen && !c.Seen:
 		return Unseen
 	}
