@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,8 +61,7 @@ func drawn(t *testing.T, page *consoletest.Page) (all []way) {
 	boxes := map[[2]int][2]string{} // the middle of the left side, and of the right one, to app and cluster
 	for _, box := range page.All("class", "node") {
 		rect, label := box.Elements("rect"), box.Attr("aria-label")
-		app, rest, _ := strings.Cut(label, " in ")
-		cluster, _, _ := strings.Cut(rest, ",")
+		app, cluster, _ := strings.Cut(label[strings.LastIndex(label, ", ")+len(", "):], " in ")
 		x, y, width, height := number(rect[0], "x"), number(rect[0], "y"), number(rect[0], "width"), number(rect[0], "height")
 		boxes[[2]int{x, y + height/2}] = [2]string{app, cluster}
 		boxes[[2]int{x + width, y + height/2}] = [2]string{app, cluster}
@@ -71,11 +71,8 @@ func drawn(t *testing.T, page *consoletest.Page) (all []way) {
 		if len(g.Elements("circle")) == 0 {
 			continue // of the legend
 		}
-		var from, to [2]int
-		var skip int
-		if _, err := fmt.Sscanf(path, "M%d %dC%d %d %d %d %d %d", &from[0], &from[1], &skip, &skip, &skip, &skip, &to[0], &to[1]); err != nil {
-			t.Fatalf("path %q: %v", path, err)
-		}
+		points := ends.FindAllString(path, -1)
+		from, to := point(points[0]), point(points[len(points)-1])
 		a, b := boxes[from], boxes[to]
 		if a[1] != "west" || b[0] == "" {
 			t.Fatalf("a line from %v %v to %v %v joins no two boxes", from, a, to, b)
@@ -83,6 +80,14 @@ func drawn(t *testing.T, page *consoletest.Page) (all []way) {
 		all = append(all, way{a[0], b[0], b[1], strings.TrimPrefix(g.Attr("class"), "edge ")})
 	}
 	return all
+}
+
+// ends are the points of a path, of which the first and the last count.
+var ends = regexp.MustCompile(`\d+ \d+`)
+
+func point(text string) (p [2]int) {
+	_, _ = fmt.Sscan(text, &p[0], &p[1])
+	return p
 }
 
 func number(n consoletest.Node, attribute string) int {
@@ -291,8 +296,9 @@ func TestTheMapOfManyAppsIsOneOfNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, box := range page.All("class", "node") {
-		name, rest, _ := strings.Cut(box.Attr("aria-label"), " in ")
-		if cluster, note, _ := strings.Cut(rest, ", "); cluster == "west" && note != "" && note != fmt.Sprint(ready[name], " ready") {
+		note, name, _ := strings.Cut(box.Attr("aria-label"), ", ")
+		name, here := strings.CutSuffix(name, " in west")
+		if here && note != name && note != fmt.Sprint(name, " ", ready[name], " ready") {
 			t.Errorf("%s has %q, and %d are ready", name, note, ready[name])
 		}
 	}

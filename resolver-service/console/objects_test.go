@@ -3,8 +3,10 @@ package console_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -22,20 +24,27 @@ func appsIn(namespace string, n int) (all []catalog.App) {
 	return all
 }
 
-// populate writes instances, exports and, in west, selections.
+// populate writes instances, exports and, in west, selections, and waits until west knows what others export.
 func (w *world) populate() {
 	w.t.Helper()
+	ready, running := map[*cluster]uint32{}, map[*cluster]int{} // exports to west, and instances
 	for i, c := range []*cluster{w.west, w.east, w.north} {
 		var objects []catalog.Object
 		for j, app := range apps {
-			for n := range one(w, []int{0, 1, 1, 2, 3}) {
+			instances := one(w, []int{0, 1, 1, 2, 3})
+			running[c] += instances
+			for n := range instances {
 				objects = append(objects, &catalog.AppInstance{
 					Namespace: app.Namespace, Name: fmt.Sprintf("%s-%d", app.ID, n), App: app.ID,
 					Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(j), byte(n + 1)}), 50002),
 				})
 			}
 			if w.chance(80) {
-				objects = append(objects, w.export(app))
+				e := w.export(app)
+				objects = append(objects, e)
+				if instances > 0 && slices.ContainsFunc(e.Allow, func(a catalog.Allow) bool { return a.Cluster == "*" || a.Cluster == "west" }) {
+					ready[c]++
+				}
 			}
 			if c == w.west && w.chance(75) {
 				objects = append(objects, w.selection(app))
@@ -46,16 +55,13 @@ func (w *world) populate() {
 	for _, c := range []*cluster{w.east, w.north} {
 		w.west.hears(c, "connected")
 		c.hears(w.west, "connected")
-		exported := c.status().GetExports()
-		w.west.within("exports of "+c.name, func() bool {
-			for _, p := range w.west.status().GetPeers() {
-				if p.GetCluster() == c.name {
-					return p.GetExports() > 0 && exported > 0
-				}
-			}
-			return false
+		w.west.within("what is ready in "+c.name, func() bool {
+			return slices.ContainsFunc(w.west.status().GetPeers(), func(p *v1alpha1.PeerStatus) bool {
+				return p.GetCluster() == c.name && p.GetReady() == ready[c]
+			})
 		})
 	}
+	w.west.within("its own instances", func() bool { return int(w.west.status().GetInstances()) == running[w.west] })
 }
 
 // selection is a random AppEndpoints of an app, or of a default.
