@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -229,14 +228,4 @@ var waysInWords = []struct {
 }{
 	{show.Taken, "taken now"}, {show.Unseen, "taken, never seen"}, {show.Standby, "stands by"}, {show.Stale, "taken, its cluster is stale"},
 	{show.Down, "leads nowhere now"}, {show.Denied, "seen, and refused"},
-}
-
-// inWords is what a line means.
-func inWords(w show.Way) string {
-	for _, one := range waysInWords {
-		if one.Way == w {
-			return one.Text
-		}
-	}
-	return fmt.Sprint(w)
 }
