@@ -17,7 +17,9 @@ func TestTextsOfStrangersAreData(t *testing.T) {
 	app := catalog.App{Namespace: "shop", ID: "stranger"}
 	evil := `"><script src=//evil.test></script><img src=x onerror=alert(1) data-hx-get=/logout>` + "\u202e\u2066\u0007"
 	long := strings.Repeat("<b>", 84) + "x" // 253 characters
-	stream, err := v1alpha1.NewResolverClient(w.west.connect(app)).Watch(t.Context())
+	conn := w.west.connect(app)
+	defer conn.Close()
+	stream, err := v1alpha1.NewResolverClient(conn).Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
