@@ -187,8 +187,8 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
-.PHONY: bench-go bench-guard bench-resolve bench-call bench-actors bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
-bench: bench-go bench-guard bench-resolve bench-call bench-actors bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
+.PHONY: bench-go bench-guard bench-resolve bench-call bench-actors bench-console bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
+bench: bench-go bench-guard bench-resolve bench-call bench-actors bench-console bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
 	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
@@ -206,6 +206,9 @@ bench-call: build ## what a call costs the caller's daprd, beside stock daprd; P
 
 bench-actors: build placement ## a call of an actor in another cluster, beside service invocation
 	@go run ./tests/bench/actors $(BENCH)
+
+bench-console: build ## what pages of the console cost, and browsers that stay open
+	@go run ./tests/bench/console $(BENCH)
 
 bench-scale: ## what a change costs, by the size of the cluster
 	@go run ./tests/bench/scale $(BENCH)

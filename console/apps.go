@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/show"
 )
@@ -75,7 +76,7 @@ func appPage(r *request) (*content, error) {
 	if v.Export, err = r.optional(catalog.Key{Kind: catalog.KindAppExport, Namespace: app.Namespace, Name: app.ID}); err != nil {
 		return nil, err
 	}
-	if v.Callers, v.Undeclared, err = r.calls(app, catalog.App{}); err != nil {
+	if v.Callers, v.Undeclared, err = r.calls(&v1alpha1.CallsRequest{Callee: wire.App(app)}); err != nil {
 		return nil, err
 	}
 	if v.Sidecars, err = r.sidecars(&v1alpha1.SidecarsRequest{Namespace: app.Namespace, Id: app.ID}); err != nil {
@@ -87,7 +88,7 @@ func appPage(r *request) (*content, error) {
 		}
 		v.History = v.History[:min(len(v.History), 5)]
 	}
-	g, err := r.graph()
+	g, err := r.graph(&v1alpha1.GraphRequest{Focus: wire.App(app)})
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +98,7 @@ func appPage(r *request) (*content, error) {
 			v.Callees = append(v.Callees, c)
 		}
 	}
-	if !tooMany(g) {
-		v.Picture = draw(g, appPath, v.App)
-	}
+	v.Picture, _ = drawFitting(g, v.App, "")
 	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.Calls) == 0 {
 		return nil, refuse(http.StatusNotFound, "no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", v.App)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/show"
 )
@@ -61,9 +60,9 @@ func (r *request) sidecars(req *v1alpha1.SidecarsRequest) (all []show.Sidecar, e
 	return all, err
 }
 
-// calls are who may call a callee, who has, and how many apps without a selection may.
-func (r *request) calls(callee, caller catalog.App) (all []show.Call, undeclared uint32, err error) {
-	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(r.ctx, &v1alpha1.CallsRequest{Callee: wire.App(callee), Caller: wire.App(caller)})
+// calls are who may call callees, who has, and how many apps without a selection may.
+func (r *request) calls(req *v1alpha1.CallsRequest) (all []show.Call, undeclared uint32, err error) {
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.CallsResponse) {
 		for _, one := range m.GetCallees() {
 			undeclared = one.GetUndeclared()
@@ -103,9 +102,18 @@ type graphs struct {
 	graph    *show.Graph
 }
 
-// graph is the whole graph with the calls seen, as of the newest revision. Those who ask at once
-// wait for one answer.
-func (r *request) graph() (*show.Graph, error) {
+// graph is the graph that is asked for, with the calls seen. The whole one is kept while the revision stands;
+// those who ask for it at once wait for one answer.
+func (r *request) graph(req *v1alpha1.GraphRequest) (*show.Graph, error) {
+	g, err := fetchGraph(r.ctx, r.Conn, req)
+	if err != nil {
+		return nil, err
+	}
+	return g, r.addSeen(g)
+}
+
+// wholeGraph is [request.graph] of everything.
+func (r *request) wholeGraph() (*show.Graph, error) {
 	now, err := r.status()
 	if err != nil {
 		return nil, err
@@ -119,14 +127,15 @@ func (r *request) graph() (*show.Graph, error) {
 		}
 		r.graphs.graph, r.graphs.revision = g, now.GetRevision()
 	}
-	seen, _, err := r.calls(catalog.App{}, catalog.App{})
-	if err != nil {
-		return nil, err
-	}
 	g := *r.graphs.graph
 	g.Calls, g.Apps, g.Clusters = slices.Clone(g.Calls), slices.Clone(g.Apps), slices.Clone(g.Clusters)
+	return &g, r.addSeen(&g)
+}
+
+func (r *request) addSeen(g *show.Graph) error {
+	seen, _, err := r.calls(&v1alpha1.CallsRequest{Seen: true})
 	g.AddSeen(seen)
-	return &g, nil
+	return err
 }
 
 func fetchGraph(ctx context.Context, conn grpc.ClientConnInterface, req *v1alpha1.GraphRequest) (*show.Graph, error) {

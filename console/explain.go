@@ -82,7 +82,7 @@ func (r *request) explain(v *explanation, l show.Lookup) error {
 		}
 		v.Object.mark(path)
 	}
-	if v.Inbound, _, err = r.calls(l.App, l.Caller); err != nil {
+	if v.Inbound, _, err = r.calls(&v1alpha1.CallsRequest{Callee: wire.App(l.App), Caller: wire.App(l.Caller)}); err != nil {
 		return err
 	}
 	cluster := l.Cluster

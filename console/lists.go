@@ -99,7 +99,7 @@ func linkPage(r *request) (*content, error) {
 		}
 		v.Trust = nil
 	}
-	g, err := r.graph()
+	g, err := r.graph(&v1alpha1.GraphRequest{Via: cluster})
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func callsPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v := &callList{Search: strings.TrimSpace(r.FormValue("q")), Only: r.FormValue("only"), Row: row, Now: r.now}
-	all, _, err := r.calls(catalog.App{}, catalog.App{})
+	all, _, err := r.calls(&v1alpha1.CallsRequest{Seen: v.Only == "seen"})
 	if err != nil {
 		return nil, err
 	}

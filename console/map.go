@@ -2,12 +2,16 @@ package console
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/show"
 )
@@ -21,8 +25,7 @@ type mapView struct {
 	Next       int // row at which the table goes on; 0 at its end
 	Collapsed  bool
 	Namespaces []string
-	Clusters   []show.GraphCluster
-	Own        string
+	Clusters   []string
 }
 
 // mapQuery is what the map was asked for.
@@ -35,8 +38,10 @@ type mapQuery struct {
 
 // Bounds of what is drawn and listed.
 const (
-	mostDrawn = 60  // apps in all columns; more are drawn by namespace
-	mostRows  = 100 // of a table
+	mostDrawn   = 60  // apps in all columns; more are drawn by namespace
+	mostWays    = 250 // between them
+	mostColumns = 8   // of other clusters; more are drawn as one
+	mostRows    = 100 // of a table
 )
 
 func mapPage(r *request) (*content, error) {
@@ -44,23 +49,41 @@ func mapPage(r *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.graph()
+	now, err := r.status()
 	if err != nil {
 		return nil, err
 	}
-	v := &mapView{Query: q, Own: g.Cluster, Clusters: g.Clusters, Namespaces: namespaces(g)}
+	g, err := r.graphOf(q)
+	if err != nil {
+		return nil, err
+	}
+	v := &mapView{Query: q, Namespaces: namespaces(g)}
+	for _, peer := range now.GetPeers() {
+		v.Clusters = append(v.Clusters, peer.GetCluster())
+	}
 	narrow(g, q)
 	v.Total, v.Calls = len(g.Calls), g.Calls[min(q.From, len(g.Calls)):]
 	if len(v.Calls) > mostRows {
 		v.Calls, v.Next = v.Calls[:mostRows], q.From+mostRows
 	}
-	drawn, link := g, appPath
-	if tooMany(g) && q.App == "" && q.Namespace == "" {
-		drawn, v.Collapsed = byNamespace(g), true
-		link = func(namespace string) string { return "/map?namespace=" + url.QueryEscape(namespace) }
-	}
-	v.Picture = draw(drawn, link, q.App)
+	v.Picture, v.Collapsed = drawFitting(g, q.App, q.Namespace)
 	return &content{Page: "map", Title: "Map", Command: q.command(), Live: true, Data: v}, nil
+}
+
+// graphOf asks for no more than is looked at.
+func (r *request) graphOf(q mapQuery) (*show.Graph, error) {
+	if q.App+q.Namespace+q.Cluster == "" {
+		return r.wholeGraph()
+	}
+	req := &v1alpha1.GraphRequest{Namespace: q.Namespace, Via: q.Cluster}
+	if q.App != "" {
+		app, err := catalog.ParseApp(q.App)
+		if err != nil {
+			return nil, err
+		}
+		req.Focus, req.Steps = wire.App(app), uint32(q.Steps)
+	}
+	return r.graph(req)
 }
 
 func mapQueryOf(value func(string) string) (mapQuery, error) {
@@ -168,42 +191,118 @@ func namespaces(g *show.Graph) []string {
 	return slices.Compact(all)
 }
 
-// tooMany tells whether a graph has more apps than people can tell apart in a picture.
-func tooMany(g *show.Graph) bool {
-	apps := map[string]bool{}
-	for i := range g.Apps {
-		apps[g.Apps[i].App] = true
+// drawFitting draws a graph with as much in it as people can tell apart. Where that is not all, apps are drawn
+// as their namespaces, but for those in focus if that is possible, or as one, and many clusters as one.
+func drawFitting(g *show.Graph, app, namespace string) (p *picture, collapsed bool) {
+	g = withoutIdle(g)
+	if fits(g) {
+		return draw(g, mapLink, app), false
 	}
-	for i := range g.Calls {
-		apps[g.Calls[i].Caller], apps[g.Calls[i].Callee] = true, true
+	of := func(name string) string { namespace, _, _ := strings.Cut(name, "/"); return namespace }
+	for _, names := range []func(string) string{
+		func(name string) string {
+			if name == app || app == "" && of(name) == namespace {
+				return name
+			}
+			return of(name)
+		},
+		of,
+		func(string) string { return allApps },
+	} {
+		if drawn := collapse(g, names); fits(drawn) || names("/") == allApps {
+			return draw(drawn, mapLink, app), true
+		}
 	}
-	return len(apps) > mostDrawn
+	return nil, true
 }
 
-// byNamespace is a graph of namespaces, each an app of its own. Of several ways from one to another by a
-// cluster, the line is the one that leads farthest: one that is taken, otherwise one that stands by. It
-// is denied if any call is.
-func byNamespace(g *show.Graph) *show.Graph {
-	of := func(app string) string { namespace, _, _ := strings.Cut(app, "/"); return namespace }
-	all := &show.Graph{Cluster: g.Cluster, Clusters: g.Clusters}
-	for i := range g.Apps {
-		name := of(g.Apps[i].App)
-		if n := len(all.Apps); n == 0 || all.Apps[n-1].App != name {
-			all.Apps = append(all.Apps, show.GraphApp{App: name})
+// allApps is drawn for all apps of a cluster.
+const allApps = "all apps"
+
+// mapLink is where a box of a map leads to.
+func mapLink(name string) string {
+	switch {
+	case name == allApps:
+		return "/apps"
+	case strings.Contains(name, "/"):
+		return appPath(name)
+	}
+	return "/map?namespace=" + url.QueryEscape(name)
+}
+
+// withoutIdle leaves out clusters without a call, if there are many.
+func withoutIdle(g *show.Graph) *show.Graph {
+	if len(g.Clusters) <= mostColumns {
+		return g
+	}
+	used := ways(g)
+	less := *g
+	less.Clusters = slices.DeleteFunc(slices.Clone(g.Clusters), func(c show.GraphCluster) bool { return used[c.Cluster] == 0 })
+	return &less
+}
+
+// ways counts the ways from and to each cluster.
+func ways(g *show.Graph) map[string]int {
+	all := map[string]int{}
+	for i := range g.Calls {
+		all[g.Calls[i].In]++
+		for _, route := range g.Calls[i].Routes {
+			all[route.Cluster]++
 		}
-		all.Apps[len(all.Apps)-1].Ready += g.Apps[i].Ready
+	}
+	return all
+}
+
+// fits tells whether people can tell everything of a graph apart in a picture.
+func fits(g *show.Graph) bool {
+	type place struct{ cluster, app string }
+	places, ways := map[place]bool{}, 0
+	for i := range g.Apps {
+		places[place{g.Cluster, g.Apps[i].App}] = true
+	}
+	for i := range g.Calls {
+		c := &g.Calls[i]
+		places[place{c.In, c.Caller}] = true
+		for _, route := range c.Routes {
+			places[place{route.Cluster, c.Callee}] = true
+			ways++
+		}
+	}
+	return len(places) <= mostDrawn && ways <= mostWays && len(g.Clusters) <= mostColumns+1
+}
+
+// collapse is a graph in which apps of one name are one, and clusters are one with others, but those with
+// the most ways. Of several ways from one to another by a cluster, the line is the one that leads farthest: one
+// that is taken, otherwise one that stands by. It is denied if any call is.
+func collapse(g *show.Graph, name func(string) string) *show.Graph {
+	cluster := joined(g)
+	all := &show.Graph{Cluster: g.Cluster}
+	for _, c := range g.Clusters {
+		if joint := cluster(c.Cluster); joint == c.Cluster {
+			all.Clusters = append(all.Clusters, c)
+		}
+	}
+	apps := map[string]int{}
+	for i := range g.Apps {
+		n := name(g.Apps[i].App)
+		if _, ok := apps[n]; !ok {
+			apps[n] = len(all.Apps)
+			all.Apps = append(all.Apps, show.GraphApp{App: n})
+		}
+		all.Apps[apps[n]].Ready += g.Apps[i].Ready
 	}
 	type way struct{ in, caller, callee, to string }
 	at := map[way]int{}
 	for i := range g.Calls {
 		c := &g.Calls[i]
 		for _, route := range c.Routes {
-			w := way{c.In, of(c.Caller), of(c.Callee), route.Cluster}
+			route.Cluster = cluster(route.Cluster)
+			w := way{cluster(c.In), name(c.Caller), name(c.Callee), route.Cluster}
 			j, ok := at[w]
 			if !ok {
 				j, at[w] = len(all.Calls), len(all.Calls)
 				route.Ready = 0
-				all.Calls = append(all.Calls, show.GraphCall{Caller: w.caller, In: c.In, Callee: w.callee, State: c.State, Declared: c.Declared, Seen: c.Seen, Routes: []show.GraphRoute{route}})
+				all.Calls = append(all.Calls, show.GraphCall{Caller: w.caller, In: w.in, Callee: w.callee, State: c.State, Declared: c.Declared, Seen: c.Seen, Routes: []show.GraphRoute{route}})
 			}
 			of := &all.Calls[j]
 			of.Seen = of.Seen || c.Seen
@@ -219,6 +318,24 @@ func byNamespace(g *show.Graph) *show.Graph {
 		return cmp.Or(cmp.Compare(a.Caller, b.Caller), cmp.Compare(a.Callee, b.Callee))
 	})
 	return all
+}
+
+// joined is the name under which each cluster is drawn: its own, or one for all that have few ways.
+func joined(g *show.Graph) func(string) string {
+	used := ways(g)
+	delete(used, g.Cluster)
+	if len(used) <= mostColumns {
+		return func(cluster string) string { return cluster }
+	}
+	names := slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(used[b]-used[a], cmp.Compare(a, b)) })
+	kept := append(names[:mostColumns-1:mostColumns-1], g.Cluster)
+	others := fmt.Sprintf("%d other clusters", len(names)-mostColumns+1)
+	return func(cluster string) string {
+		if slices.Contains(kept, cluster) {
+			return cluster
+		}
+		return others
+	}
 }
 
 // waysInWords say what the lines of a map mean, in the order of the legend.

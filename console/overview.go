@@ -106,7 +106,11 @@ func (r *request) standing(refusal string) (all []catalog.Key, err error) {
 
 // hurts notes whom it hurts that clusters are not well.
 func (p *problem) hurts(r *request, clusters []string) error {
-	g, err := r.graph()
+	ask := func() (*show.Graph, error) { return r.graph(&v1alpha1.GraphRequest{Via: clusters[0]}) }
+	if len(clusters) > 1 {
+		ask = r.wholeGraph
+	}
+	g, err := ask()
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 // Calls tells who may call the apps of this cluster, and who has.
 func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingServer[v1alpha1.CallsResponse]) error {
-	callees, err := v.callees(to.Context(), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId()))
+	callees, err := v.callees(to.Context(), req.GetSeen(), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId()))
 	if err != nil {
 		return err
 	}
@@ -29,6 +29,9 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 		m := &v1alpha1.CallsResponse{}
 		for i := range known {
 			c := v.callee(&known[i], domains, req.GetCaller())
+			if req.GetSeen() {
+				c.Callers = slices.DeleteFunc(c.Callers, func(s *v1alpha1.CallerState) bool { return s.GetCalls() == nil })
+			}
 			if app := (catalog.App{Namespace: req.GetCaller().GetNamespace(), ID: req.GetCaller().GetId()}); one && app.Namespace != "" && app.ID != "" {
 				addLocal(c, &known[i], app)
 			}
@@ -44,12 +47,15 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 }
 
 // callees are the apps that a filter wants, of all that are known here or were called; sorted.
-func (v *inventory) callees(ctx context.Context, filter func(catalog.App) bool) ([]catalog.App, error) {
-	all, err := v.topology.Apps(ctx)
-	if err != nil {
-		return nil, err
+func (v *inventory) callees(ctx context.Context, seen bool, filter func(catalog.App) bool) ([]catalog.App, error) {
+	all := v.stream.Called()
+	if !seen {
+		known, err := v.topology.Apps(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, known...)
 	}
-	all = append(all, v.stream.Called()...)
 	slices.SortFunc(all, catalog.App.Compare)
 	return slices.DeleteFunc(slices.Compact(all), func(app catalog.App) bool { return !filter(app) }), nil
 }

@@ -3744,6 +3744,7 @@ type CallsRequest struct {
 	// Only calls of these callees, and by these callers; empty fields stand for any.
 	Callee        *App `protobuf:"bytes,1,opt,name=callee,proto3" json:"callee,omitempty"`
 	Caller        *App `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	Seen          bool `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"` // only callers that have called
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3790,6 +3791,13 @@ func (x *CallsRequest) GetCaller() *App {
 		return x.Caller
 	}
 	return nil
+}
+
+func (x *CallsRequest) GetSeen() bool {
+	if x != nil {
+		return x.Seen
+	}
+	return false
 }
 
 type CallsResponse struct {
@@ -9555,10 +9563,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
 	"\x05ready\x18\x05 \x01(\rR\x05ready\x12\x16\n" +
 	"\x06usable\x18\x06 \x01(\bR\x06usable\x12\x14\n" +
-	"\x05taken\x18\a \x01(\bR\x05taken\"l\n" +
+	"\x05taken\x18\a \x01(\bR\x05taken\"\x80\x01\n" +
 	"\fCallsRequest\x12-\n" +
 	"\x06callee\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06callee\x12-\n" +
-	"\x06caller\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\"C\n" +
+	"\x06caller\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12\x12\n" +
+	"\x04seen\x18\x03 \x01(\bR\x04seen\"C\n" +
 	"\rCallsResponse\x122\n" +
 	"\acallees\x18\x01 \x03(\v2\x18.isthmus.v1alpha1.CalleeR\acallees\"\xba\x01\n" +
 	"\x06Callee\x12'\n" +
