@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,26 +19,31 @@ type appList struct {
 	Search string
 	Apps   []show.App
 	Total  int
-	Row    int
-	Next   int
+	Next   string // the app that the next page begins after
 }
 
 func appsPage(r *request) (*content, error) {
-	row, err := rowOf(r.FormValue)
-	if err != nil {
+	v := &appList{Search: strings.TrimSpace(r.FormValue("q"))}
+	req := &v1alpha1.AppsRequest{Search: v.Search, Most: mostRows + 1}
+	if after := r.FormValue("after"); after != "" {
+		app, err := catalog.ParseApp(after)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "after: %v", err)
+		}
+		req.After = wire.App(app)
+	}
+	var err error
+	if v.Apps, v.Total, err = r.apps(req); err != nil {
 		return nil, err
 	}
-	v := &appList{Search: strings.TrimSpace(r.FormValue("q")), Row: row}
-	all, err := r.apps(&v1alpha1.AppsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(a show.App) bool { return !strings.Contains(a.App, v.Search) })
-	v.Total, v.Apps = len(all), all[min(row, len(all)):]
 	if len(v.Apps) > mostRows {
-		v.Apps, v.Next = v.Apps[:mostRows], row+mostRows
+		v.Apps, v.Next = v.Apps[:mostRows], v.Apps[mostRows-1].App
 	}
-	return &content{Page: "apps", Title: "Apps", Command: "isthmus apps", Live: true, Data: v}, nil
+	command := "isthmus apps"
+	if v.Search != "" {
+		command += " --search " + v.Search
+	}
+	return &content{Page: "apps", Title: "Apps", Command: command, Live: true, Data: v}, nil
 }
 
 // appView is the page of one app.
@@ -63,7 +67,7 @@ func appPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v := &appView{App: app.String(), Now: r.now}
-	states, err := r.apps(&v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID})
+	states, _, err := r.apps(&v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID})
 	if err != nil {
 		return nil, err
 	}

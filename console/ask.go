@@ -40,14 +40,16 @@ func (r *request) status() (*v1alpha1.StatusResponse, error) {
 	return answer, err
 }
 
-func (r *request) apps(req *v1alpha1.AppsRequest) (all []show.App, err error) {
+// apps are those that are asked for, and how many match.
+func (r *request) apps(req *v1alpha1.AppsRequest) (all []show.App, matched int, err error) {
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Apps(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.AppsResponse) {
 		for _, a := range m.GetApps() {
 			all = append(all, show.AppOf(a))
 		}
+		matched = max(matched, int(m.GetMatched()))
 	})
-	return all, err
+	return all, matched, err
 }
 
 func (r *request) sidecars(req *v1alpha1.SidecarsRequest) (all []show.Sidecar, err error) {
@@ -89,6 +91,17 @@ func (r *request) objects(key catalog.Key) ([]show.Object, error) {
 		return nil, err
 	}
 	return show.ObjectsOf(answer)
+}
+
+// inForce are objects that lookups follow, and how many match.
+func (r *request) inForce(req *v1alpha1.GetRequest) ([]show.Object, int, error) {
+	req.InForce = true
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Get(r.ctx, req)
+	if err != nil {
+		return nil, 0, err
+	}
+	all, err := show.ObjectsOf(answer)
+	return all, int(answer.GetMatched()), err
 }
 
 func wireKey(k catalog.Key) *v1alpha1.ObjectKey {

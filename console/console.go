@@ -49,6 +49,7 @@ type Console struct {
 	graphs   graphs
 	watch    *watch
 	diagnose *diagnosis
+	again    *refetches
 }
 
 // New makes a console. [Console.Run] must run while it serves.
@@ -67,7 +68,7 @@ func New(o Options) (*Console, error) {
 	if c.pages, err = loadPages(c.assets); err != nil {
 		return nil, err
 	}
-	c.watch, c.diagnose = newWatch(c), &diagnosis{}
+	c.watch, c.diagnose, c.again = newWatch(c), &diagnosis{}, newRefetches()
 	return c, nil
 }
 
@@ -143,7 +144,11 @@ func (c *Console) page(v view) http.Handler {
 		}
 		q := &request{Request: r, Console: c, ctx: c.As(ctx, session), session: session, now: time.Now()}
 		_, q.mark = c.watch.newest() // before the view, which may show what is newer
-		shown, err := v(q)
+		look := v
+		if isRefetch(r) {
+			look = func(q *request) (*content, error) { return c.again.view(q, v) }
+		}
+		shown, err := look(q)
 		if err != nil {
 			shown = q.failure(err)
 		}

@@ -33,11 +33,11 @@ const mostNames = 300
 func explainPage(r *request) (*content, error) {
 	v := &explanation{From: strings.TrimSpace(r.FormValue("from")), To: strings.TrimSpace(r.FormValue("to")), Probe: r.FormValue("probe") == "1"}
 	shown := &content{Page: "explain", Title: "Explain", Command: "isthmus explain --from NAMESPACE/APP APP", Data: v}
-	all, err := r.apps(&v1alpha1.AppsRequest{})
+	all, _, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames})
 	if err != nil {
 		return nil, err
 	}
-	for i := range all[:min(len(all), mostNames)] {
+	for i := range all {
 		v.Names = append(v.Names, all[i].App)
 	}
 	if v.From == "" && v.To == "" {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -144,9 +145,31 @@ func sidecarsPage(r *request) (*content, error) {
 type callList struct {
 	Search, Only string
 	Calls        []show.Call
-	Total        int
 	Row, Next    int
 	Now          time.Time
+}
+
+// callsUntil are the calls that are wanted, so many at most: the rest is not read.
+func (r *request) callsUntil(most int, req *v1alpha1.CallsRequest, wanted func(show.Call) bool) (all []show.Call, err error) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(ctx, req)
+	err = receive(stream, err, func(m *v1alpha1.CallsResponse) {
+		for _, callee := range m.GetCallees() {
+			for _, c := range show.CallsOf(callee) {
+				if len(all) < most && wanted(c) {
+					all = append(all, c)
+				}
+			}
+		}
+		if len(all) >= most {
+			cancel()
+		}
+	})
+	if len(all) >= most {
+		err = nil
+	}
+	return all, err
 }
 
 func callsPage(r *request) (*content, error) {
@@ -155,15 +178,14 @@ func callsPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v := &callList{Search: strings.TrimSpace(r.FormValue("q")), Only: r.FormValue("only"), Row: row, Now: r.now}
-	all, _, err := r.calls(&v1alpha1.CallsRequest{Seen: v.Only == "seen"})
+	all, err := r.callsUntil(row+mostRows+1, &v1alpha1.CallsRequest{Seen: v.Only == "seen"}, func(c show.Call) bool {
+		return (strings.Contains(c.Caller, v.Search) || strings.Contains(c.Callee, v.Search)) &&
+			!(v.Only == "unseen" && (c.Seen() || !c.Declared) || v.Only == "undeclared" && (c.Declared || !c.Seen()) || v.Only == "cut-off" && !c.CutOff())
+	})
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(c show.Call) bool {
-		return !strings.Contains(c.Caller, v.Search) && !strings.Contains(c.Callee, v.Search) ||
-			v.Only == "unseen" && (c.Seen() || !c.Declared) || v.Only == "undeclared" && (c.Declared || !c.Seen()) || v.Only == "cut-off" && !c.CutOff()
-	})
-	v.Total, v.Calls = len(all), all[min(row, len(all)):]
+	v.Calls = all[min(row, len(all)):]
 	if len(v.Calls) > mostRows {
 		v.Calls, v.Next = v.Calls[:mostRows], row+mostRows
 	}

@@ -37,6 +37,7 @@ type watch struct {
 	mu      sync.Mutex
 	cluster string
 	streams int
+	lasts   time.Duration   // of a stream
 	event   uint64          // the newest that was seen
 	extra   uint64          // of changes that the service knows nothing of
 	running context.Context // of Run; nil: it does not run
@@ -50,7 +51,9 @@ type state struct {
 	Away     string `json:"away,omitempty"` // why the service does not answer
 }
 
-func newWatch(c *Console) *watch { return &watch{c: c, opens: make(chan struct{}, 1)} }
+func newWatch(c *Console) *watch {
+	return &watch{c: c, opens: make(chan struct{}, 1), lasts: streamLasts}
+}
 
 // Run looks after what pages share, until ctx ends.
 func (c *Console) Run(ctx context.Context) error { return c.watch.run(ctx) }
@@ -218,7 +221,7 @@ func (w *watch) serve(to http.ResponseWriter, r *http.Request) {
 	to.Header().Set("Content-Type", "text/event-stream")
 	to.Header().Set("X-Accel-Buffering", "no")
 	control := http.NewResponseController(to)
-	end := time.After(streamLasts)
+	end := time.After(w.lasts)
 	for {
 		s, _, more := w.state.Follow()
 		if s.Mark != "" || s.Away != "" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/show"
 )
@@ -101,15 +102,11 @@ type objectList struct {
 	Objects      []show.Object
 	Refused      []string // what is stored and can't be used
 	Total        int
-	Row, Next    int
+	Next         string // the object that the next page begins after
 }
 
 func objectsPage(r *request) (*content, error) {
-	row, err := rowOf(r.FormValue)
-	if err != nil {
-		return nil, err
-	}
-	v := &objectList{Kind: r.FormValue("kind"), Search: strings.TrimSpace(r.FormValue("q")), Row: row}
+	v := &objectList{Kind: r.FormValue("kind"), Search: strings.TrimSpace(r.FormValue("q"))}
 	command := "isthmus get all"
 	for _, d := range catalog.Definitions() {
 		v.Kinds = append(v.Kinds, d.Kind)
@@ -120,14 +117,20 @@ func objectsPage(r *request) (*content, error) {
 	if v.Kind != "" && !slices.Contains(v.Kinds, catalog.Kind(v.Kind)) {
 		return nil, refuse(http.StatusBadRequest, "no kind %s", v.Kind)
 	}
-	all, err := r.objects(catalog.Key{Kind: catalog.Kind(v.Kind)})
-	if err != nil {
+	req := &v1alpha1.GetRequest{Key: wireKey(catalog.Key{Kind: catalog.Kind(v.Kind)}), Search: v.Search, Most: mostRows + 1}
+	if after := r.FormValue("after"); after != "" {
+		key, err := keyNamed(after)
+		if err != nil {
+			return nil, err
+		}
+		req.After = wireKey(key)
+	}
+	var err error
+	if v.Objects, v.Total, err = r.inForce(req); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(o show.Object) bool { return !strings.Contains(o.Key().NamespacedName(), v.Search) })
-	v.Total, v.Objects = len(all), all[min(row, len(all)):]
 	if len(v.Objects) > mostRows {
-		v.Objects, v.Next = v.Objects[:mostRows], row+mostRows
+		v.Objects, v.Next = v.Objects[:mostRows], named(v.Objects[mostRows-1].Key())
 	}
 	now, err := r.status()
 	if err != nil {

@@ -95,7 +95,7 @@ func (r *request) problems(now *v1alpha1.StatusResponse) ([]problem, error) {
 
 // standing are the objects of which a refusal leaves the version before in force.
 func (r *request) standing(refusal string) (all []catalog.Key, err error) {
-	objects, err := r.objects(catalog.Key{})
+	objects, _, err := r.inForce(&v1alpha1.GetRequest{Refused: true, Most: mostHurt})
 	for i := range objects {
 		if o := &objects[i]; o.Refused != "" && strings.Contains(refusal, o.Refused) {
 			all = append(all, o.Key())

@@ -56,9 +56,16 @@ func (w *world) populate() {
 		w.west.hears(c, "connected")
 		c.hears(w.west, "connected")
 		w.west.within("what is ready in "+c.name, func() bool {
-			return slices.ContainsFunc(w.west.status().GetPeers(), func(p *v1alpha1.PeerStatus) bool {
-				return p.GetCluster() == c.name && p.GetReady() == ready[c]
+			imported := uint32(0) // by the topology, which hears of it after the link
+			stream, err := v1alpha1.NewInventoryClient(w.west.conn).Apps(w.t.Context(), &v1alpha1.AppsRequest{})
+			err = receive(stream, err, func(m *v1alpha1.AppsResponse) {
+				for _, a := range m.GetApps() {
+					if slices.ContainsFunc(a.GetImports(), func(i *v1alpha1.ExportState) bool { return i.GetCluster() == c.name && i.GetReady() > 0 }) {
+						imported++
+					}
+				}
 			})
+			return err == nil && imported == ready[c]
 		})
 	}
 	w.west.within("its own instances", func() bool { return int(w.west.status().GetInstances()) == running[w.west] })

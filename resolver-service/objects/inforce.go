@@ -3,6 +3,8 @@ package objects
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -60,6 +62,44 @@ func (s *Server) addStanding(ctx context.Context, want catalog.Key, listed []con
 		}
 	}
 	return ctx.Err()
+}
+
+// inForce lists the objects that lookups follow, a page of them.
+func (s *Server) inForce(want catalog.Key, req *v1alpha1.GetRequest) *v1alpha1.GetResponse {
+	refused, after := len(s.feed.Status().Refused) > 0, keyFromWire(req.GetAfter())
+	var matching []configstore.Stored
+	for _, stored := range s.feed.all() {
+		key := stored.Object.Key()
+		if !selects(want, key) || !strings.Contains(key.NamespacedName(), req.GetSearch()) {
+			continue
+		}
+		if req.GetRefused() {
+			if why, _ := s.feed.Refusal(key); !refused || why == nil {
+				continue
+			}
+		}
+		matching = append(matching, stored)
+	}
+	slices.SortFunc(matching, func(a, b configstore.Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
+	answer := &v1alpha1.GetResponse{Matched: uint32(len(matching))}
+	for _, stored := range matching {
+		key := stored.Object.Key()
+		if most := int(req.GetMost()); most > 0 && len(answer.Objects) == most {
+			break
+		}
+		if req.GetAfter() != nil && key.Compare(after) <= 0 {
+			continue
+		}
+		w, standing := (*v1alpha1.StoredObject)(nil), false
+		if refused {
+			w, standing = s.standing(key, configstore.ErrInvalid)
+		}
+		if !standing {
+			w = storedToWire(stored)
+		}
+		answer.Objects = append(answer.Objects, w)
+	}
+	return answer
 }
 
 // selects tells whether a key without a name selects an object.

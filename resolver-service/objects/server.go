@@ -81,6 +81,9 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 // Get returns the objects that a key selects.
 func (s *Server) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.GetResponse, error) {
 	key := keyFromWire(req.GetKey())
+	if key.Name == "" && req.GetInForce() {
+		return s.inForce(key, req), nil
+	}
 	var stored []configstore.Stored
 	var err error
 	if key.Name != "" {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -88,7 +90,7 @@ func (w *world) round(ctx context.Context, browsers int, lasts time.Duration) (r
 
 // ended leaves out an error that only says that the round is over.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if code := status.Code(err); ctx.Err() != nil || code == codes.DeadlineExceeded || code == codes.Canceled {
 		return nil
 	}
 	return err

@@ -66,11 +66,17 @@ func (w *world) pages(ctx context.Context) error {
 	worst := time.Duration(0)
 	for _, p := range w.size.pages() {
 		var used, took []time.Duration
-		bytes := 0
+		bytes, _, err := w.browser.Fetch(ctx, p.path)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if err := measure.Pause(ctx, time.Second); err != nil { // until what that has begun has ended
+			return err
+		}
 		for range 7 {
 			begin := time.Now()
-			cpu, err := measure.Spent(w.pid(), func() (err error) {
-				bytes, _, err = w.browser.Fetch(ctx, p.path)
+			cpu, err := measure.Spent(w.pid(), func() error {
+				_, err := w.browser.Get(ctx, p.path)
 				return err
 			})
 			if err != nil {
