@@ -96,12 +96,9 @@ func (r *request) explain(v *explanation, l show.Lookup) error {
 	if err != nil {
 		return err
 	}
-	problems, err := r.problems(now)
-	for _, p := range problems {
-		if slices.ContainsFunc(d.Routes, func(route show.Route) bool { return route.Cluster == p.Cluster }) {
-			v.Problems = append(v.Problems, p)
-		}
-	}
+	v.Problems, err = r.problems(now, func(names []string) bool {
+		return slices.ContainsFunc(d.Routes, func(route show.Route) bool { return slices.Contains(names, route.Cluster) })
+	})
 	return err
 }
 

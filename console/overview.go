@@ -60,7 +60,7 @@ func overviewPage(r *request) (*content, error) {
 	for _, line := range show.Peers(now, r.now) {
 		o.Peers = append(o.Peers, pair{line, r.Consoles[line.Cluster]})
 	}
-	if o.Problems, err = r.problems(now); err != nil {
+	if o.Problems, err = r.problems(now, func([]string) bool { return true }); err != nil {
 		return nil, err
 	}
 	o.Certificates = byExpiry(show.Certificates(now, r.now))
@@ -73,10 +73,13 @@ func overviewPage(r *request) (*content, error) {
 	return &content{Page: "overview", Title: "Overview", Command: "isthmus status", Live: true, Data: o}, nil
 }
 
-// problems are what isthmus status says is wrong, in its words, with whom it hurts.
-func (r *request) problems(now *v1alpha1.StatusResponse) ([]problem, error) {
+// problems are what isthmus status says is wrong about some, in its words, with whom it hurts.
+func (r *request) problems(now *v1alpha1.StatusResponse, about func(names []string) bool) ([]problem, error) {
 	var all []problem
 	for _, p := range show.Unhealthy(now, r.now) {
+		if !about(p.Names) {
+			continue
+		}
 		one := problem{Text: p.String()}
 		var err error
 		switch {

@@ -21,7 +21,7 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 		return err
 	}
 	one := req.GetCallee().GetNamespace() != "" && req.GetCallee().GetId() != ""
-	for some := range slices.Chunk(callees, perMessage) {
+	for some := range slices.Chunk(callees, calleesAtOnce) {
 		known, domains, err := v.topology.Callees(to.Context(), some)
 		if err != nil {
 			return err
@@ -45,6 +45,9 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 	}
 	return nil
 }
+
+// calleesAtOnce is how many apps the topology is asked about at a time: changes wait meanwhile.
+const calleesAtOnce = 50
 
 // callees are the apps that a filter wants, of all that are known here or were called; sorted.
 func (v *inventory) callees(ctx context.Context, seen bool, filter func(catalog.App) bool) ([]catalog.App, error) {
