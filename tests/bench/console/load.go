@@ -147,9 +147,11 @@ func (w *world) browse(ctx context.Context, i int, shown *atomic.Int64) error {
 		if !is || json.Unmarshal([]byte(text), &state) != nil || state.Mark == mark {
 			continue
 		}
-		if _, mark, err = w.browser.Fetch(ctx, path); err != nil {
-			return err
+		_, now, err := w.browser.Fetch(ctx, path)
+		if err != nil {
+			continue // it keeps what it has, and asks again with the next event
 		}
+		mark = now
 		shown.Add(1)
 	}
 	return ctx.Err()
