@@ -178,9 +178,11 @@ demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits af
 recording: deps-demo build ## docs/pictures/demo.svg, from a run of the demo
 	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus demo --once
 
-.PHONY: faults simulate
+.PHONY: faults oncall simulate
 faults: deps build ## what each fault of docs/reference/figures/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
+oncall: deps build ## random faults under calls for DURATION (1h): no surface may say that all is well while calls fail
+	go test -count=1 -v -timeout 0 ./tests/faults -run TestOnCall -oncall $(or $(DURATION),1h)
 simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
 	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
 

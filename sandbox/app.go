@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 // App is a small app in this process, to stand behind a sidecar.
 type App struct {
 	Address string // host:port
+	s       *Sandbox
+	options AppOptions
+	stop    func() // ends the server that runs, and waits for it
 	calls   atomic.Int64
 	slow    atomic.Int64 // what each call takes longer, in nanoseconds
 
@@ -54,34 +58,46 @@ type AppOptions struct {
 // App starts an app on a free port. It takes its time for a call that asks
 // for it, such as "hello?takes=20ms".
 func (s *Sandbox) App(o AppOptions) (*App, error) {
-	lis, err := listen(s.place, "127.0.0.1:0")
+	a := &App{Address: "127.0.0.1:0", s: s, options: o, begun: map[string]Begun{}}
+	if err := a.Start(); err != nil {
+		return nil, err
+	}
+	s.onClose(a.Stop)
+	return a, nil
+}
+
+// Start starts an app that was stopped, at the address that it had.
+func (a *App) Start() error {
+	lis, err := listen(a.s.place, a.Address)
 	if err != nil {
-		return nil, fmt.Errorf("start app %s: %w", o.App, err)
+		return fmt.Errorf("start app %s: %w", a.options.App, err)
 	}
-	a := &App{Address: lis.Addr().String(), begun: map[string]Begun{}}
-	if o.Instance == "" {
-		o.Instance = a.Address
-	}
-	serve, stop := a.http(o)
+	a.Address = lis.Addr().String()
+	a.options.Instance = cmp.Or(a.options.Instance, a.Address)
+	o := a.options
+	serve, stop := a.http()
 	if o.GRPC {
-		serve, stop = a.grpc(o)
+		serve, stop = a.grpc()
 	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
 		if err := serve(lis); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("app stopped serving", "app", o.App.String(), "cluster", o.Cluster, "err", err)
+			a.s.log.Error("app stopped serving", "app", o.App.String(), "cluster", o.Cluster, "err", err)
 		}
 	}()
-	s.onClose(func() {
+	a.stop = func() {
 		stop()
 		<-served
-	})
-	return a, nil
+	}
+	return nil
 }
 
-func (a *App) http(o AppOptions) (serve func(net.Listener) error, stop func()) {
-	server := &http.Server{Handler: a.handler(o)}
+// Stop ends the app: nothing listens at its address any more, and calls under way are cut off.
+func (a *App) Stop() { a.stop() }
+
+func (a *App) http() (serve func(net.Listener) error, stop func()) {
+	server := &http.Server{Handler: a.handler()}
 	return server.Serve, func() { _ = server.Close() } // it reports listeners that were closed already
 }
 
@@ -112,22 +128,22 @@ func (a *App) begin(method, takes string) {
 	time.Sleep(lasts + time.Duration(a.slow.Load()))
 }
 
-func (a *App) handler(o AppOptions) http.Handler {
+func (a *App) handler() http.Handler {
 	mux := http.NewServeMux()
 	// daprd asks these of every app; they are no calls.
 	for _, path := range []string{"/dapr/", "/healthz"} {
 		mux.HandleFunc(path, http.NotFound)
 	}
-	if o.Actors != "" {
+	if a.options.Actors != "" {
 		mux.HandleFunc("GET /dapr/config", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]any{"entities": []string{o.Actors}}) // daprd has gone when this fails
+			_ = json.NewEncoder(w).Encode(map[string]any{"entities": []string{a.options.Actors}}) // daprd has gone when this fails
 		})
 		mux.HandleFunc("DELETE /actors/{type}/{id}", func(http.ResponseWriter, *http.Request) {})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		a.begin(strings.TrimPrefix(r.URL.Path, "/"), r.URL.Query().Get("takes"))
-		reply := a.reply(o)
+		reply := a.reply()
 		reply.Method, reply.Path = r.Method, r.URL.Path
 		for name := range r.Header {
 			reply.Header[name] = r.Header.Get(name)
@@ -139,7 +155,8 @@ func (a *App) handler(o AppOptions) http.Handler {
 }
 
 // reply is what an app says of itself, and counts the call.
-func (a *App) reply(o AppOptions) Reply {
+func (a *App) reply() Reply {
+	o := a.options
 	return Reply{
 		App: o.App.ID, Namespace: o.App.Namespace, Cluster: o.Cluster, Instance: o.Instance,
 		Call: a.calls.Add(1), Header: map[string]string{},

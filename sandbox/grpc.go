@@ -27,7 +27,7 @@ const (
 
 // grpc serves both methods, and takes its time for a call with "takes" in its metadata or
 // its query. It refuses daprd's own questions to an app as unimplemented.
-func (a *App) grpc(o AppOptions) (serve func(net.Listener) error, stop func()) {
+func (a *App) grpc() (serve func(net.Listener) error, stop func()) {
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		md, _ := metadata.FromIncomingContext(stream.Context())
@@ -37,7 +37,7 @@ func (a *App) grpc(o AppOptions) (serve func(net.Listener) error, stop func()) {
 			if err := stream.RecvMsg(&question); err != nil {
 				return err
 			}
-			text, err := a.answer(o, method, method, question.GetValue(), first(md, "takes"), md)
+			text, err := a.answer(method, method, question.GetValue(), first(md, "takes"), md)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func (a *App) grpc(o AppOptions) (serve func(net.Listener) error, stop func()) {
 				return err
 			}
 			in := readInvocation(request.ProtoReflect().GetUnknown())
-			text, err := a.answer(o, in.verb, "/"+in.method, in.method, in.query.Get("takes"), md)
+			text, err := a.answer(in.verb, "/"+in.method, in.method, in.query.Get("takes"), md)
 			if err != nil {
 				return err
 			}
@@ -69,9 +69,9 @@ func first(md metadata.MD, name string) string {
 }
 
 // answer is the answer to a call, once it is due.
-func (a *App) answer(o AppOptions, verb, path, name, takes string, md metadata.MD) ([]byte, error) {
+func (a *App) answer(verb, path, name, takes string, md metadata.MD) ([]byte, error) {
 	a.begin(name, takes)
-	reply := a.reply(o)
+	reply := a.reply()
 	reply.Method, reply.Path = verb, path
 	for name, values := range md {
 		reply.Header[name] = values[0]
