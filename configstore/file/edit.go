@@ -42,7 +42,7 @@ func (s *Store) make(edits []edit, lock *os.File) (err error) {
 	if err := s.stage(edits); err != nil {
 		return err
 	}
-	if len(edits) > 1 {
+	if len(edits) > 1 || edits[0].data == nil { // one that is gone has not to be waited for
 		if err := markBatch(lock); err != nil {
 			return err
 		}

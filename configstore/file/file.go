@@ -4,8 +4,8 @@
 // Every *.yaml and *.yml of the directory itself is read; directories in it, hidden
 // files and what editors leave behind are not. A file may be replaced by a rename, be a
 // symbolic link that is swapped, or be written in place. In place, a reader can meet it
-// half-written: so a file that got shorter, lost objects or can't be read as YAML is
-// believed only once it has been left alone for a while. Until then, and for as long as
+// half-written: so a file that got shorter, can't be read as YAML, lost objects or is gone
+// is believed only once it has been left alone for a while. Until then, and for as long as
 // it is bad, its last good objects stand.
 //
 // An object that two files have is refused and both are named: the last good one
@@ -41,9 +41,12 @@ const (
 	settle    = 4 * time.Millisecond   // after an event, for those that belong to it
 	settleMax = 100 * time.Millisecond // however many events come
 	lull      = time.Millisecond       // before an event, for it to be alone
-	patience  = 150 * time.Millisecond // with a file that seems half-written; see Store.patience
-	rescan    = 30 * time.Second       // for what no event told of
-	poll      = time.Second            // the same, where there are no events
+	patience  = 500 * time.Millisecond // with a file that seems half-written, or is gone; see Store.patience
+	emptied   = 5 * time.Second        // with a file or directory that had objects and has none
+	absence   = patience / 20          // between looks for a directory that is gone
+	glance    = patience               // between looks at whether the directory is still the same
+	scanShare = 100                    // a look at every file takes one part of so many of the time; see Store.scanShare
+	rescan    = 5 * time.Minute        // between those at most, however long one takes
 )
 
 // Config is the settings of a store of files.
@@ -57,11 +60,12 @@ type Store struct {
 	log  *slog.Logger
 	life *configstore.Life
 
-	patience time.Duration // patience; more in tests, where the writer may stand still for longer
+	patience  time.Duration // patience; more in tests, where the writer may stand still for longer
+	scanShare time.Duration // scanShare; more in tests of what events alone tell of
 
 	mu     sync.Mutex // guards what follows
 	parsed map[string]*parsed
-	root   os.FileInfo // the directory when it last had an object
+	root   identity // the directory when it last had an object
 }
 
 var (
@@ -75,7 +79,7 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store file: %s: %w; give the whole path", dir, err)
 	}
-	return &Store{dir: absolute, log: log, life: configstore.NewLife(), patience: patience, parsed: map[string]*parsed{}}, nil
+	return &Store{dir: absolute, log: log, life: configstore.NewLife(), patience: patience, scanShare: scanShare, parsed: map[string]*parsed{}}, nil
 }
 
 // Close ends every Watch and waits for it.
@@ -131,7 +135,7 @@ func (s *Store) noDirectory(err error) error {
 
 // believe refuses an empty directory in the place of another that had objects.
 func (s *Store) believe(files int) error {
-	root, err := os.Stat(s.dir)
+	root, err := identify(s.dir)
 	if err != nil {
 		return s.noDirectory(err)
 	}
@@ -141,7 +145,7 @@ func (s *Store) believe(files int) error {
 		s.root = root
 		return nil
 	}
-	if s.root != nil && !os.SameFile(s.root, root) {
+	if s.root.info != nil && !s.root.same(root) {
 		return fmt.Errorf("store file: %s had objects and was replaced by an empty directory, as when a mount goes; mount it again, or restart if no object is meant", s.dir)
 	}
 	return nil

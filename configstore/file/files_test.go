@@ -266,7 +266,7 @@ func TestADirectoryThatIsNotThere(t *testing.T) {
 
 func TestWithoutEventsTheDirectoryIsLookedAt(t *testing.T) {
 	s := open(t, t.TempDir())
-	w := &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, everything: true}
+	w := newWatch(s)
 	changes := make(chan configstore.Change)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -296,7 +296,7 @@ func TestAChangeReadsOnlyWhatChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, everything: true}
+	w := newWatch(s)
 	if err := w.look(); err != nil {
 		t.Fatal(err)
 	}

@@ -142,6 +142,35 @@ func (x *index) documents(old, p *parsed) {
 	}
 }
 
+// loses tells whether anything would be gone if a file said no more than p: what it had and no
+// other file has.
+func (x *index) loses(name string, p *parsed) bool {
+	old := x.files[name]
+	for _, key := range old.keys() {
+		if !p.holds(key) && len(x.claims[key]) == 1 {
+			return true
+		}
+	}
+	for id := range old.documents() {
+		if p.documents()[id] == nil && !x.elsewhere(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// elsewhere tells whether another file has a document of the same name.
+func (x *index) elsewhere(id foreign.ID) bool {
+	for _, p := range x.files {
+		for other := range p.foreign {
+			if other.File != id.File && other.Kind == id.Kind && other.Namespace == id.Namespace && other.Name == id.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (p *parsed) documents() map[foreign.ID]*foreign.Document {
 	if p == nil {
 		return nil

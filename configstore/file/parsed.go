@@ -30,8 +30,16 @@ type parsed struct {
 
 // holds tells whether the file has something to say about an object.
 func (p *parsed) holds(key catalog.Key) bool {
+	if p == nil {
+		return false
+	}
 	_, good := p.objects[key]
 	return good || p.bad[key] != nil
+}
+
+// empty tells whether a file that can be read has nothing in it.
+func (p *parsed) empty() bool {
+	return p.broken == nil && len(p.objects)+len(p.bad)+len(p.foreign) == 0
 }
 
 // keys is every object that the file has something to say about.

@@ -24,32 +24,41 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		return err
 	}
 	defer leave()
-	w := &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, everything: true}
+	w := newWatch(s)
+	w.listens = true
 	w.index.derived = derived.New(s.log)
-	if err := w.listen(); err != nil {
-		s.log.Warn("no events for the config directory; it is looked at every second instead", "dir", s.dir, "err", err)
-	}
 	defer w.close()
 	return w.run(ctx, from, deliver)
 }
 
 // watch is one Watch.
 type watch struct {
-	store  *Store
-	index  *index
-	events *fsnotify.Watcher // nil where the system has no more
-	root   os.FileInfo       // the directory that is listened to
+	store   *Store
+	index   *index
+	listens bool              // events are asked for
+	events  *fsnotify.Watcher // of the directory and its parent; nil where the system has no more
+	root    identity          // the directory that is listened to
+	swapped bool              // there may be another directory, even of the same identity
 
-	everything bool            // every file has to be looked at
-	dirty      map[string]bool // files that have to be read
-	again      time.Duration   // when something half-written has to be looked at again
-	trusting   bool            // what seems half-written has been waited for long enough
-	batch      string          // the last batch of a writer that was seen whole
+	everything bool                 // every file has to be looked at
+	scanned    time.Time            // when that was last done
+	took       time.Duration        // how long it took
+	away       time.Time            // since when there has been no directory; zero while there is one
+	dirty      map[string]bool      // files that have to be read
+	missing    map[string]time.Time // files that are gone, but have not been for long enough to be believed
+	again      time.Duration        // when something half-written has to be looked at again
+	trusting   bool                 // what seems half-written has been waited for long enough
+	batch      string               // the last batch of a writer that was seen whole
+	removed    bool                 // files that are gone were removed by a writer
+}
+
+func newWatch(s *Store) *watch {
+	return &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, missing: map[string]time.Time{}, everything: true}
 }
 
 func (w *watch) run(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	rescan := time.NewTicker(w.rescanEvery())
-	defer rescan.Stop()
+	glances := time.NewTicker(glance)
+	defer glances.Stop()
 	for first := true; ; first = false {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -72,17 +81,10 @@ func (w *watch) run(ctx context.Context, from configstore.Version, deliver func(
 				return err
 			}
 		}
-		if err := w.wait(ctx, rescan.C); err != nil {
+		if err := w.wait(ctx, glances.C); err != nil {
 			return err
 		}
 	}
-}
-
-func (w *watch) rescanEvery() time.Duration {
-	if w.events == nil {
-		return poll
-	}
-	return rescan
 }
 
 // lookAll is the first look. It waits for what is half-written: the first set must not
@@ -106,48 +108,79 @@ func (w *watch) look() error {
 	unlock, batch := w.store.readLock()
 	defer unlock()
 	if batch != w.batch {
-		w.everything, w.batch = true, batch
+		w.everything, w.batch, w.removed = true, batch, batch != ""
 	}
-	for {
-		if w.everything {
-			if err := w.scan(); err != nil {
-				return err
-			}
-			w.everything = false
+	w.again = 0
+	if w.everything {
+		if err := w.scan(); err != nil {
+			return w.bear(err)
 		}
-		if gone := w.readDirty(); gone && !w.present() {
-			w.everything = true // not files went, but the directory
-			continue
+		w.everything, w.away = false, time.Time{}
+	}
+	w.readDirty()
+	w.removed = false
+	return nil
+}
+
+// bear says nothing of a directory that was there until a moment ago: who replaces it removes it
+// first.
+func (w *watch) bear(err error) error {
+	if w.away.IsZero() {
+		w.away = time.Now()
+	}
+	if len(w.index.files) == 0 || time.Since(w.away) > patience {
+		return err
+	}
+	w.again = absence
+	return nil
+}
+
+// readDirty takes what the files say that have to be read. It begins with those that are there:
+// what is in another file now is not lost.
+func (w *watch) readDirty() {
+	files := w.store.readMany(slices.Collect(maps.Keys(w.dirty)))
+	for name, p := range files {
+		if p != nil {
+			delete(w.missing, name)
+			w.take(name, p)
 		}
-		return nil
+	}
+	for name, p := range files {
+		if p == nil {
+			w.take(name, nil)
+		}
 	}
 }
 
-// readDirty tells whether any file is gone.
-func (w *watch) readDirty() (gone bool) {
-	w.again = 0
-	for name, p := range w.store.readMany(slices.Collect(maps.Keys(w.dirty))) {
-		gone = gone || p == nil
-		if rest := w.halfWritten(name, p); rest > 0 && !w.trusting {
-			if w.again == 0 || rest < w.again {
-				w.again = rest
-			}
-			continue
+// take takes what a file says, unless it seems half-written: then it is looked at again.
+func (w *watch) take(name string, p *parsed) {
+	if wait := w.halfWritten(name, p); wait > 0 && !w.trusting {
+		if w.again == 0 || wait < w.again {
+			w.again = wait
 		}
-		delete(w.dirty, name)
-		w.index.update(name, p)
+		return
 	}
-	return gone
+	delete(w.dirty, name)
+	delete(w.missing, name)
+	w.index.update(name, p)
+}
+
+// due tells whether to look at every file for what no event told of: a link that leads elsewhere
+// now, a mount, a file system of another machine. That takes a small part of the time.
+func (w *watch) due() bool {
+	return time.Since(w.scanned) >= min(rescan, w.store.scanShare*w.took) || !w.present()
 }
 
 // present tells whether the directory is still the one that is listened to.
 func (w *watch) present() bool {
-	root, err := os.Stat(w.store.dir)
-	return err == nil && w.root != nil && os.SameFile(w.root, root)
+	root, err := identify(w.store.dir)
+	return err == nil && w.root.same(root)
 }
 
 // scan marks the files that are not as they were.
 func (w *watch) scan() error {
+	began := time.Now()
+	defer func() { w.scanned, w.took = time.Now(), time.Since(began) }()
 	if err := w.relisten(); err != nil {
 		return err
 	}
@@ -172,44 +205,58 @@ func sameInfo(a, b os.FileInfo) bool {
 	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// halfWritten is how long to leave alone a file that is written in place and seems
-// not to be complete.
+// halfWritten is how long to leave alone a file that seems not to be complete, or that somebody
+// removed who may be about to write it anew. Nobody can tell a file that is written after it was
+// removed from one that replaces another whole, so what is gone from either is waited for.
 func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 	old := w.index.files[name]
-	if p == nil || p.info == nil {
+	switch {
+	case p == nil:
+		return w.goneFor(name, old)
+	case p.info == nil:
 		return 0
-	}
-	rest := w.store.patience - time.Since(p.info.ModTime())
-	if rest <= 0 || rest > w.store.patience { // long ago, or the clock was set back
-		return 0
-	}
-	if old == nil || old.info == nil {
-		if p.broken != nil || len(p.objects)+len(p.foreign) == 0 {
-			return rest
+	case old == nil || old.info == nil:
+		if p.broken != nil || p.empty() {
+			return rest(w.store.patience, p.info.ModTime())
 		}
 		return 0
-	}
-	if !os.SameFile(old.info, p.info) {
-		return 0 // replaced, not written in place
-	}
-	if p.broken != nil || p.info.Size() < old.info.Size() {
-		return rest
-	}
-	for key := range old.objects {
-		if !p.holds(key) {
-			return rest
-		}
-	}
-	for id := range old.foreign {
-		if p.foreign[id] == nil {
-			return rest
-		}
+	case p.empty() && w.index.loses(name, p):
+		return rest(emptied, p.info.ModTime())
+	case p.broken != nil || w.index.loses(name, p), p.info.Size() < old.info.Size() && os.SameFile(old.info, p.info):
+		return rest(w.store.patience, p.info.ModTime())
 	}
 	return 0
 }
 
+// goneFor is how long to wait for a file that is gone. If no file is left, somebody replaces all.
+func (w *watch) goneFor(name string, old *parsed) time.Duration {
+	if w.removed || old == nil || !w.index.loses(name, nil) {
+		return 0
+	}
+	since, known := w.missing[name]
+	if !known {
+		since = time.Now()
+		w.missing[name] = since
+	}
+	for other := range w.index.files {
+		if !w.dirty[other] {
+			return rest(w.store.patience, since)
+		}
+	}
+	return rest(emptied, since)
+}
+
+// rest is what is left of a time; none if it began long ago, or the clock was set back.
+func rest(of time.Duration, began time.Time) time.Duration {
+	since := time.Since(began)
+	if since < 0 {
+		return 0
+	}
+	return max(of-since, 0)
+}
+
 // wait returns when there is something to look at.
-func (w *watch) wait(ctx context.Context, rescan <-chan time.Time) error {
+func (w *watch) wait(ctx context.Context, glances <-chan time.Time) error {
 	var again <-chan time.Time
 	if w.again > 0 {
 		timer := time.NewTimer(w.again)
@@ -223,9 +270,11 @@ func (w *watch) wait(ctx context.Context, rescan <-chan time.Time) error {
 			return context.Cause(ctx)
 		case <-again:
 			return nil
-		case <-rescan:
-			w.everything = true
-			return nil
+		case <-glances:
+			if w.due() {
+				w.everything = true
+				return nil
+			}
 		case e := <-w.eventChannel():
 			switch {
 			case !w.note(e):
@@ -282,7 +331,7 @@ func (w *watch) note(e fsnotify.Event) bool {
 	name := filepath.Base(e.Name)
 	switch {
 	case filepath.Clean(e.Name) == w.store.dir:
-		w.everything = true // the directory itself, or a link that leads to it
+		w.everything, w.swapped = true, true // the directory itself, or a link that leads to it
 	case filepath.Dir(e.Name) != w.store.dir:
 		return false // a neighbour of the directory
 	case strings.HasPrefix(name, ".."):
@@ -295,39 +344,39 @@ func (w *watch) note(e fsnotify.Event) bool {
 	return true
 }
 
-// listen asks for events of the directory, and of its parent for when it is replaced.
+// relisten asks for events of the directory as it is now, and of its parent for when it is
+// replaced. It begins anew, since a new directory may have the number of the old one, whose last
+// events are still to come.
+func (w *watch) relisten() error {
+	root, err := identify(w.store.dir)
+	if err != nil {
+		return w.store.noDirectory(err)
+	}
+	if !w.swapped && w.root.same(root) {
+		return nil
+	}
+	w.root, w.swapped, w.removed = root, false, false
+	w.close()
+	if w.listens {
+		if err := w.listen(); err != nil {
+			w.store.log.Warn("no events for the config directory; it is looked at twice a second instead, or as often as its size allows", "dir", w.store.dir, "err", err)
+		}
+	}
+	return nil
+}
+
 func (w *watch) listen() error {
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; raise fs.inotify.max_user_instances if there are too many", err)
+	}
+	if err := events.Add(w.store.dir); err != nil {
+		return errors.Join(fmt.Errorf("%w; raise fs.inotify.max_user_watches if there are too many", err), events.Close())
 	}
 	if err := events.Add(filepath.Dir(w.store.dir)); err != nil {
 		w.store.log.Debug("no events for the parent of the config directory", "dir", w.store.dir, "err", err)
 	}
 	w.events = events
-	return nil
-}
-
-// relisten asks for events of the directory as it is now.
-func (w *watch) relisten() error {
-	root, err := os.Stat(w.store.dir)
-	if err != nil {
-		return w.store.noDirectory(err)
-	}
-	if w.root != nil && os.SameFile(w.root, root) {
-		return nil
-	}
-	w.root = root
-	if w.events == nil {
-		return nil
-	}
-	_ = w.events.Remove(w.store.dir) // not there, the first time
-	if err := w.events.Add(w.store.dir); err != nil {
-		if errors.Is(err, os.ErrPermission) {
-			return w.store.noDirectory(err)
-		}
-		return fmt.Errorf("store file: watch %s: %w; raise fs.inotify.max_user_watches if there are too many", w.store.dir, err)
-	}
 	return nil
 }
 
@@ -338,6 +387,7 @@ func (w *watch) close() {
 	if err := w.events.Close(); err != nil {
 		w.store.log.Debug("close the events of the config directory", "dir", w.store.dir, "err", err)
 	}
+	w.events = nil
 }
 
 func (w *watch) eventChannel() <-chan fsnotify.Event {
