@@ -21,13 +21,12 @@ func (s *Source) CheckTLS() *tls.Config {
 
 // CheckPeer tells whose certificate a server has shown, as far as it has a SPIFFE ID of a Dapr
 // app, and why it is not accepted as that of a cluster's resolver service.
-func (s *Source) CheckPeer(namespace, cluster string, shown tls.ConnectionState) (ID, error) {
+func (s *Source) CheckPeer(cluster string, shown tls.ConnectionState) (ID, error) {
 	var id ID
 	if len(shown.PeerCertificates) > 0 {
 		id, _ = idOf(shown.PeerCertificates[0])
 	}
-	_, err := s.verifyService(namespace, cluster, shown.PeerCertificates, time.Now())
-	return id, err
+	return id, s.verifyService(cluster, shown.PeerCertificates, time.Now())
 }
 
 // ErrOtherSentry marks an error of [Source.CheckSentry]: somebody answers, and is not the Sentry

@@ -18,3 +18,10 @@ func ParseID(s string) (ID, error) {
 	}
 	return FromSPIFFE(id)
 }
+
+// OpenConnections is how many connections certificates keep open.
+func (s *Source) OpenConnections() int {
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	return len(s.connections.open)
+}

@@ -16,12 +16,12 @@ import (
 // PeerCredentials are for a gRPC client of another cluster's resolver service. The service is
 // checked against the trust of [Source.SetPeers], at each handshake and at each change of the
 // trust. They are plain text when insecure.
-func (s *Source) PeerCredentials(namespace, cluster string) credentials.TransportCredentials {
+func (s *Source) PeerCredentials(cluster string) credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
 	return s.client(true, func(chain []*x509.Certificate, at time.Time) error {
-		_, err := s.verifyService(namespace, cluster, chain, at)
+		err := s.verifyService(cluster, chain, at)
 		s.peers.notePresented(cluster, chain, err)
 		return err
 	})

@@ -35,7 +35,8 @@ type presentedCert struct {
 // the others stay.
 //
 // If a trust names roots, only these count for that cluster's service, and they count for nobody
-// else. A cluster without a trust is checked against this process' own roots.
+// else. A cluster with an empty trust is checked against this process' own roots, and one that is
+// not in said is refused.
 func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	p := &s.peers
 	p.mu.Lock()
@@ -52,7 +53,7 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 			}
 		}
 	}
-	same := p.namespace == namespace && sameTrust(trusts, p.trusts) && sameTrust(p.trusts, trusts)
+	same := maps.Equal(trusts, p.trusts) // a trust that has not changed is still the same pointer
 	p.namespace, p.trusts = namespace, trusts
 	maps.DeleteFunc(p.presented, func(cluster string, _ presentedCert) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
@@ -63,44 +64,30 @@ func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	}
 }
 
-// sameTrust tells whether each cluster is checked as before. A cluster without a trust is checked
-// like one with an empty trust.
-func sameTrust(trusts, before map[string]*trust) bool {
-	for cluster, t := range trusts {
-		var was catalog.Trust
-		if old := before[cluster]; old != nil {
-			was = old.spec
-		}
-		if t.spec != was {
-			return false
-		}
-	}
-	return true
-}
-
-// trustOf returns the trust in a cluster's service.
-func (p *peers) trustOf(namespace, cluster string) *trust {
+// trustIn returns the trust in a cluster's service. It fails if there is no Cluster object for it.
+func (p *peers) trustIn(cluster string) (*trust, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.trusts[cluster]; t != nil {
-		return t
+		return t, nil
 	}
-	return newTrust(namespace, cluster, catalog.Trust{})
+	return nil, fmt.Errorf("there is no Cluster object for %s here; apply one, which may be without gateways, to let that cluster ask", cluster)
 }
 
 // trustFor returns the trust in the peer that a client claims to be. It fails if that is no
-// resolver service, or if there is no Cluster object for it.
+// resolver service of a cluster that is known here.
 func (p *peers) trustFor(id ID) (*trust, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	cluster, ok := ServiceCluster(p.namespace, id.App)
-	switch {
-	case !ok:
+	p.mu.Unlock()
+	if !ok {
 		return nil, fmt.Errorf("identity: %s is no resolver service; only resolver services may call here", id)
-	case p.trusts[cluster] == nil:
-		return nil, fmt.Errorf("identity: %s: there is no Cluster object for %s here; apply one, which may be without gateways, to let that cluster ask", id, cluster)
 	}
-	return p.trusts[cluster], nil
+	t, err := p.trustIn(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("identity: %s: %w", id, err)
+	}
+	return t, nil
 }
 
 // notePresented records the certificate that a cluster has presented.
@@ -120,12 +107,17 @@ func (p *peers) notePresented(cluster string, chain []*x509.Certificate, err err
 }
 
 // verifyService checks a server that must be the resolver service of a cluster.
-func (s *Source) verifyService(namespace, cluster string, chain []*x509.Certificate, at time.Time) (ID, error) {
+func (s *Source) verifyService(cluster string, chain []*x509.Certificate, at time.Time) error {
 	own, err := s.ownRoots()
 	if err != nil {
-		return ID{}, err
+		return err
 	}
-	return s.peers.trustOf(namespace, cluster).verify(chain, at, own, ofServer)
+	t, err := s.peers.trustIn(cluster)
+	if err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
+	_, err = t.verify(chain, at, own, ofServer)
+	return err
 }
 
 // principal is an authenticated client.

@@ -133,7 +133,7 @@ func TestTwoAuthoritiesPeer(t *testing.T) {
 	west.knows(east)
 	east.knows(west)
 	for _, way := range []struct{ from, to *place }{{west, east}, {east, west}} {
-		s, err := open(t, way.to.address, way.from.PeerCredentials("", way.to.name))
+		s, err := open(t, way.to.address, way.from.PeerCredentials(way.to.name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +221,7 @@ func TestErrorsOfPeersSayWhatWasTriedAndWhatToDo(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			west.SetPeers("", map[string]catalog.Trust{c.cluster: c.trust})
-			_, err := open(t, east.address, west.PeerCredentials("", c.cluster))
+			_, err := open(t, east.address, west.PeerCredentials(c.cluster))
 			if len(c.want) == 0 {
 				if err != nil {
 					t.Error(err)
@@ -251,7 +251,7 @@ func TestOneBadTrustLeavesTheOthers(t *testing.T) {
 		"bad":  {Roots: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"},
 		"east": {Roots: string(east.ca.PEM())},
 	})
-	if _, err := open(t, east.address, west.PeerCredentials("", "east")); err != nil {
+	if _, err := open(t, east.address, west.PeerCredentials("east")); err != nil {
 		t.Error(err)
 	}
 }
@@ -268,9 +268,9 @@ func TestConnectionsOfPeersEndWithTheirRoots(t *testing.T) {
 				east := newPlace(t, ca, "east", "east.example")
 				east.knows(west)
 				if side == "asked" {
-					return open(t, west.address, east.PeerCredentials("", "west"))
+					return open(t, west.address, east.PeerCredentials("west"))
 				}
-				return open(t, east.address, west.PeerCredentials("", "east"))
+				return open(t, east.address, west.PeerCredentials("east"))
 			}
 			trust := func(roots string) {
 				west.SetPeers("", map[string]catalog.Trust{"east": {Domain: "east.example", Roots: sets[roots]}})
@@ -302,6 +302,83 @@ func TestConnectionsOfPeersEndWithTheirRoots(t *testing.T) {
 	}
 }
 
+// Every change of the trust in a cluster, for open and new connections, by either side. A cluster
+// that was removed is out at once, also where its root is this one's.
+func TestAChangeOfTrustCountsAtOnce(t *testing.T) {
+	shared, own, other := identitytest.NewCA(t), identitytest.NewCA(t), identitytest.NewCA(t)
+	type said map[string]catalog.Trust
+	east := func(domain string, roots ...*identitytest.CA) said {
+		var text string
+		for _, ca := range roots {
+			text += string(ca.PEM())
+		}
+		return said{"east": {Domain: domain, Roots: text}}
+	}
+	with := func(all said, cluster string) said {
+		all[cluster] = catalog.Trust{}
+		return all
+	}
+	for what, c := range map[string]struct {
+		by            *identitytest.CA // of east; west is of shared
+		before, after said
+		namespace     string
+		stays         bool
+	}{
+		"one root: removed":                    {by: shared, before: east(""), after: said{}},
+		"one root: removed beside another":     {by: shared, before: with(east(""), "north"), after: said{"north": {}}},
+		"one root: another comes":              {by: shared, before: east(""), after: with(east(""), "north"), stays: true},
+		"one root: another is removed":         {by: shared, before: with(east(""), "north"), after: east(""), stays: true},
+		"one root: gateways alone":             {by: shared, before: east(""), after: east(""), stays: true},
+		"one root: its domain is named":        {by: shared, before: east(""), after: east("east.example"), stays: true},
+		"one root: another domain is named":    {by: shared, before: east(""), after: east("else.example")},
+		"one root: with a domain, removed":     {by: shared, before: east("east.example"), after: said{}},
+		"one root: with a domain, spec is {}":  {by: shared, before: east("east.example"), after: east(""), stays: true},
+		"one root: it is named":                {by: shared, before: east(""), after: east("", shared), stays: true},
+		"one root: named, removed":             {by: shared, before: east("", shared), after: said{}},
+		"one root: another root is named":      {by: shared, before: east(""), after: east("", other)},
+		"one root: what is named is no root":   {by: shared, before: east(""), after: said{"east": {Roots: "hello"}}},
+		"one root: another namespace":          {by: shared, before: east(""), after: east(""), namespace: "mesh"},
+		"own roots: removed":                   {by: own, before: east("east.example", own), after: said{}},
+		"own roots: removed, without a domain": {by: own, before: east("", own), after: said{}},
+		"own roots: spec is {}":                {by: own, before: east("east.example", own), after: east("")},
+		"own roots: the domain alone is left":  {by: own, before: east("east.example", own), after: east("east.example")},
+		"own roots: another domain":            {by: own, before: east("east.example", own), after: east("else.example", own)},
+		"own roots: no domain any more":        {by: own, before: east("east.example", own), after: east("", own), stays: true},
+		"own roots: gateways alone":            {by: own, before: east("east.example", own), after: east("east.example", own), stays: true},
+		"own roots: one root more":             {by: own, before: east("", own), after: east("", own, other), stays: true},
+		"own roots: another root":              {by: own, before: east("", own), after: east("", other)},
+	} {
+		for _, side := range []string{"asking", "asked"} {
+			t.Run(what+", "+side, func(t *testing.T) {
+				west := newPlace(t, shared, "west", "west.example")
+				far := newPlace(t, c.by, "east", "east.example")
+				far.knows(west)
+				connect := func() (*stream, error) {
+					if side == "asked" {
+						return open(t, west.address, far.PeerCredentials("west"))
+					}
+					return open(t, far.address, west.PeerCredentials("east"))
+				}
+				west.SetPeers("", c.before)
+				before, err := connect()
+				if err != nil {
+					t.Fatal(err)
+				}
+				west.SetPeers(c.namespace, c.after)
+				if n := west.OpenConnections(); (n == 1) != c.stays {
+					t.Errorf("%d connections are open", n)
+				}
+				if !c.stays {
+					before.ends(t)
+				}
+				if _, err := connect(); (err == nil) != c.stays {
+					t.Errorf("a new connection: %v", err)
+				}
+			})
+		}
+	}
+}
+
 // A peer without roots of its own is checked against own roots, also after those change.
 func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 	ca := identitytest.NewCA(t)
@@ -310,7 +387,8 @@ func TestConnectionsOfPeersEndWithOwnRoots(t *testing.T) {
 	west.SetPeers("", map[string]catalog.Trust{"east": {}})
 	address := serveStreams(t, west.PeeringCredentials())
 	east := source(t, ca.Config(identity.ServiceApp("", "east")), quiet)
-	s, err := open(t, address, east.PeerCredentials("", "west"))
+	east.SetPeers("", map[string]catalog.Trust{"west": {}})
+	s, err := open(t, address, east.PeerCredentials("west"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +417,9 @@ func TestAConnectionOfAPeerIsMadeAnewBeforeItsCertificateIsOld(t *testing.T) {
 	service := identity.ServiceApp("", "east")
 	aged := func(begun, end time.Duration) *stream {
 		life := func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(begun), time.Now().Add(end) }
-		s, err := open(t, west.address, source(t, ca.Config(service, life), quiet).PeerCredentials("", "west"))
+		east := source(t, ca.Config(service, life), quiet)
+		east.SetPeers("", map[string]catalog.Trust{"west": {}})
+		s, err := open(t, west.address, east.PeerCredentials("west"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -372,10 +452,10 @@ func TestTrustedTellsWhatIsTrusted(t *testing.T) {
 		"east":  {Domain: "east.example", Roots: string(east.ca.PEM())},
 		"north": {},
 	})
-	if _, err := open(t, east.address, west.PeerCredentials("", "east")); err != nil {
+	if _, err := open(t, east.address, west.PeerCredentials("east")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, east.address, west.PeerCredentials("", "north")); err == nil {
+	if _, err := open(t, east.address, west.PeerCredentials("north")); err == nil {
 		t.Fatal("east taken for north")
 	}
 	type line struct{ use, cluster, subject, err string }
@@ -450,7 +530,7 @@ func TestInsecureKnowsNoPeers(t *testing.T) {
 	}
 	s.SetPeers("", map[string]catalog.Trust{"east": {Roots: "hello"}})
 	address := serveStreams(t, s.PeeringCredentials())
-	got, err := open(t, address, s.PeerCredentials("", "east"))
+	got, err := open(t, address, s.PeerCredentials("east"))
 	if err != nil || got.peer != "" {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -57,7 +57,7 @@ func TestClustersOfTwoSentrysPeer(t *testing.T) {
 	services["east"].SetPeers("", map[string]catalog.Trust{"west": sentrys["west"].trust("west")})
 	services["third"].SetPeers("", map[string]catalog.Trust{"west": sentrys["west"].trust("west"), "east": sentrys["east"].trust("east")})
 	for _, way := range [][2]string{{"west", "east"}, {"east", "west"}} {
-		s, err := open(t, addresses[way[1]], services[way[0]].PeerCredentials("", way[1]))
+		s, err := open(t, addresses[way[1]], services[way[0]].PeerCredentials(way[1]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestClustersOfTwoSentrysPeer(t *testing.T) {
 			t.Errorf("%s takes the caller for %q, %s; want %s", way[1], s.peer, s.id, want)
 		}
 	}
-	if _, err := open(t, addresses["west"], services["third"].PeerCredentials("", "west")); err == nil {
+	if _, err := open(t, addresses["west"], services["third"].PeerCredentials("west")); err == nil {
 		t.Error("west lets in the third")
 	}
 	// The third in east's name, by its own Sentry: that signs for whoever asks.
@@ -79,10 +79,10 @@ func TestClustersOfTwoSentrysPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	asEast.SetPeers("", map[string]catalog.Trust{"west": sentrys["west"].trust("west")})
-	if _, err := open(t, addresses["west"], asEast.PeerCredentials("", "west")); err == nil {
+	if _, err := open(t, addresses["west"], asEast.PeerCredentials("west")); err == nil {
 		t.Error("west takes the third for east")
 	}
-	_, err = open(t, serveStreams(t, asEast.PeeringCredentials()), services["west"].PeerCredentials("", "east"))
+	_, err = open(t, serveStreams(t, asEast.PeeringCredentials()), services["west"].PeerCredentials("east"))
 	if err == nil || !strings.Contains(err.Error(), "add east's root to Cluster east, spec.trust.roots") {
 		t.Errorf("west connects to the third in place of east: %v", err)
 	}

@@ -131,6 +131,43 @@ func rootsChange(t *testing.T, wrong func(format string, args ...any)) {
 	}
 }
 
+// A cluster whose object was deleted is out at once, whatever its roots: it hears nothing more, and
+// no route leads to it or comes from it.
+func TestARemovedClusterIsOutAtOnce(t *testing.T) {
+	for what, shared := range map[string]bool{"one root": true, "own roots": false} {
+		t.Run(what, func(t *testing.T) {
+			westCA, eastCA := identitytest.NewCA(t), identitytest.NewCA(t)
+			var westRoots, eastRoots [][]byte
+			if shared {
+				westCA = eastCA
+			} else {
+				westRoots, eastRoots = [][]byte{westCA.PEM()}, [][]byte{eastCA.PEM()}
+			}
+			west, east := start(t, configOf(t, "west", westCA), westCA), start(t, configOf(t, "east", eastCA), eastCA)
+			selects := selectsOrders + "---\n" + strings.NewReplacer("checkout", "orders", "app: orders", "app: checkout").Replace(selectsOrders)
+			east.apply(export("west") + "---\n" + selects + "---\n" + trusting("west", west.Addr("gateway"), westRoots...))
+			west.apply(strings.ReplaceAll(export("east"), "orders", "checkout") + "---\n" + selects + "---\n" + trusting("east", east.Addr("gateway"), eastRoots...))
+			east.sidecar(orders, "10.1.0.1:50002")
+			west.sidecar(checkout, "10.2.0.1:50002")
+			west.within("orders answered from east", func() bool { return strings.HasPrefix(west.resolve(checkout, orders), "ok orders.shop.east.") })
+			east.within("checkout answered from west", func() bool { return strings.HasPrefix(east.resolve(orders, checkout), "ok checkout.shop.west.") })
+
+			_, err := v1alpha1.NewObjectsClient(east.connect(identity.CLIApp(""))).Delete(t.Context(), &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{{Kind: "Cluster", Name: "west"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			east.within("no route to west", func() bool { return !strings.HasPrefix(east.resolve(orders, checkout), "ok") })
+			west.within("west refused", func() bool { return west.peer("east").GetError() != "" })
+			east.within("nobody follows the exports", func() bool { return !east.peers.HasSubscribers() })
+			east.apply(strings.Replace(export("west"), "orders", "ledger", 1)) // nobody is told of it
+			west.within("the lease of west ran out", func() bool { return west.resolve(checkout, orders) == "stale" })
+			if p := west.peer("east"); p.GetExports() != 1 || p.GetState() != "stale" || !strings.Contains(p.GetError(), "it may have no Cluster object for this one") {
+				t.Errorf("west says of east: %v", p)
+			}
+		})
+	}
+}
+
 // ownPrint is the fingerprint of a service's own certificate.
 func (r *running) ownPrint() string {
 	for _, c := range r.status().GetTrust() {

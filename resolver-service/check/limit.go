@@ -103,7 +103,7 @@ func (p *Prober) app(ctx context.Context, cluster, address string, app catalog.A
 	case g.err != nil:
 		return fail("the handshake fails: "+g.err.Error(), "see the log of the app's sidecar there")
 	}
-	if id, _ := p.Identity.CheckPeer(p.Namespace, cluster, g.state); id.App != app {
+	if id, _ := p.Identity.CheckPeer(cluster, g.state); id.App != app {
 		return fail(fmt.Sprintf("it leads to %s", id), "see isthmus apps "+app.ID+" there: another process has the address of the instance")
 	}
 	if g.refused != nil {

@@ -106,7 +106,7 @@ func (p *Prober) try(ctx context.Context, cluster, address string) *visit {
 	v.large = p.greet(ctx, v, true)
 	v.small = <-small
 	if v.large.err == nil && v.large.dial == nil {
-		v.id, v.trust = p.Identity.CheckPeer(p.Namespace, cluster, v.large.state)
+		v.id, v.trust = p.Identity.CheckPeer(cluster, v.large.state)
 	}
 	return v
 }

@@ -225,7 +225,7 @@ type clientStream struct {
 
 // read reads the stream until it fails.
 func (t *clientStream) read(ctx context.Context, conn *gatewayConn) error {
-	recorder := newCloseRecorder(t.link.identity.PeerCredentials(t.link.cfg.Namespace, t.link.cluster))
+	recorder := newCloseRecorder(t.link.identity.PeerCredentials(t.link.cluster))
 	client, err := t.link.client(conn, recorder)
 	if err != nil {
 		conn.Close()
