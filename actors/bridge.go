@@ -26,6 +26,7 @@ type Bridge struct {
 	often    *throttle.Log // for lines that callers cause
 	identity *identity.Source
 	sidecar  Sidecar
+	tokens   Tokens
 	client   *http.Client
 
 	view      live.Value[*catalog.ActorView]
@@ -33,8 +34,8 @@ type Bridge struct {
 	announced atomic.Pointer[[]string]      // types that the sidecar was told of last
 }
 
-// New makes a bridge, and starts nothing.
-func New(cfg *Config, sidecar Sidecar, log *slog.Logger) (*Bridge, error) {
+// New makes a bridge, and starts nothing. The sidecar has the same tokens.
+func New(cfg *Config, sidecar Sidecar, tokens Tokens, log *slog.Logger) (*Bridge, error) {
 	source, err := identity.New(cfg.Identity, cfg.App(), log)
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func New(cfg *Config, sidecar Sidecar, log *slog.Logger) (*Bridge, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy, transport.MaxIdleConnsPerHost, transport.DisableCompression = nil, idleConnections, true
 	return &Bridge{
-		cfg: cfg, log: log, often: throttle.New(log, throttle.Interval), identity: source, sidecar: sidecar,
+		cfg: cfg, log: log, often: throttle.New(log, throttle.Interval), identity: source, sidecar: sidecar, tokens: tokens,
 		client: &http.Client{Transport: transport},
 	}, nil
 }
@@ -75,7 +76,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		group.Go(func() error { return b.serve(serving, listener) })
 		group.Go(func() error {
 			defer ended()
-			return b.sidecar.Run(ctx)
+			return b.sidecar.Run(ctx, b.tokens)
 		})
 		return b.host(ctx)
 	})
@@ -104,7 +105,7 @@ func (b *Bridge) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// Handler is what the sidecar calls.
+// Handler is what the sidecar calls, and nobody else.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -112,7 +113,14 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc("PUT /actors/{type}/{id}/method/{method...}", b.passOn)
 	mux.HandleFunc("DELETE /actors/{type}/{id}", func(http.ResponseWriter, *http.Request) {}) // the actor itself is in its owner cluster
 	mux.HandleFunc("POST "+bridgePath, b.takeIn)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" && !b.tokens.shownBy(r) {
+			b.often.Warn("token", "refused a request that is not from the bridge's sidecar; if it is, give it the same "+appToken, "path", r.URL.Path, "from", r.RemoteAddr)
+			http.Error(w, "only the bridge's sidecar may call here, by its "+appToken, http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // idleTimeout is how long the sidecar remembers an actor that nobody calls. It costs it a lock and a

@@ -154,13 +154,14 @@ func (b *Bridge) ask(w http.ResponseWriter, verb, path string, r *http.Request, 
 	// the body's end, then meets an error, and cuts the answer off.
 	_ = http.NewResponseController(w).EnableFullDuplex() // with HTTP/2 it is so anyway
 	req.Header, req.ContentLength = header, r.ContentLength
+	b.tokens.show(req.Header)
 	return b.client.Do(req)
 }
 
 // dropped are headers that belong to one hop, or to a sidecar and its own app.
 var dropped = []string{
 	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
-	"Dapr-Api-Token", "Dapr-App-Id", "Dapr-Caller-App-Id", "Dapr-Caller-Namespace", "Dapr-Callee-App-Id", "Dapr-Api-Call", "X-Dapr-Remote",
+	tokenHeader, "Dapr-App-Id", "Dapr-Caller-App-Id", "Dapr-Caller-Namespace", "Dapr-Callee-App-Id", "Dapr-Api-Call", "X-Dapr-Remote",
 }
 
 // forwarded are the headers that go on.

@@ -23,7 +23,7 @@ func behind(t testing.TB, view *catalog.ActorView, sidecar http.HandlerFunc) *Br
 	t.Cleanup(server.Close)
 	b, err := New(&Config{
 		Cluster: view.Cluster, Namespace: view.Namespace, Daprd: strings.TrimPrefix(server.URL, "http://"), Identity: identity.Config{Insecure: true},
-	}, Injected{}, slog.New(slog.DiscardHandler))
+	}, Injected{}, Tokens{app: "of the app", api: "of the API"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +44,7 @@ const spiffe = "spiffe://public/ns/shop/"
 
 func request(verb, path string, header ...string) *http.Request {
 	r := httptest.NewRequest(verb, path, strings.NewReader("{}"))
+	r.Header.Set(tokenHeader, "of the app")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}

@@ -47,7 +47,7 @@ func (b *Bridge) host(ctx context.Context) error {
 			}
 			b.log.Info("the types of actors to bridge have changed; restarting the sidecar", "from", *told, "to", b.hosted())
 			b.announced.Store(nil)
-			if err := b.sidecar.Restart(ctx); err != nil && ctx.Err() == nil {
+			if err := b.sidecar.Restart(ctx, b.tokens); err != nil && ctx.Err() == nil {
 				b.log.Warn("can't restart the sidecar; it hosts the types of before", "err", err)
 				b.announced.Store(told)
 				live.Sleep(ctx, time.Second)

@@ -15,18 +15,22 @@ import (
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
-// Sidecar is the bridge's own sidecar. Run is called once; Restart has it read its app's
-// configuration again, and returns once it is about to.
+// Sidecar is the bridge's own sidecar, which has the bridge's tokens. Run is called once; Restart has
+// it read its app's configuration again, and returns once it is about to.
 type Sidecar interface {
-	Run(context.Context) error
-	Restart(context.Context) error
+	Run(context.Context, Tokens) error
+	Restart(context.Context, Tokens) error
 }
 
 // Injected is a sidecar that somebody else starts, as Kubernetes does, and starts again when it ends.
 type Injected struct{ Daprd string } // host:port of its HTTP API
 
-// Run returns when the sidecar has ended after ctx has, as where both end with their pod.
-func (s Injected) Run(ctx context.Context) error {
+// Run fails if the sidecar takes calls of others. Otherwise it returns when the sidecar has ended
+// after ctx has, as where both end with their pod.
+func (s Injected) Run(ctx context.Context, _ Tokens) error {
+	if err := refusesOthers(ctx, s.Daprd); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -41,13 +45,14 @@ func (s Injected) Run(ctx context.Context) error {
 }
 
 // Restart tells the sidecar to end.
-func (s Injected) Restart(ctx context.Context) error {
+func (s Injected) Restart(ctx context.Context, tokens Tokens) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Daprd+"/v1.0/shutdown", nil)
 	if err != nil {
 		return err
 	}
+	tokens.show(req.Header)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("tell the sidecar at %s to end: %w", s.Daprd, err)
@@ -76,10 +81,10 @@ func NewChild(command []string, log *slog.Logger) *Child {
 const stopTimeout = 10 * time.Second
 
 // Run keeps the sidecar running until ctx ends.
-func (c *Child) Run(ctx context.Context) error {
+func (c *Child) Run(ctx context.Context, tokens Tokens) error {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		start := time.Now()
-		err := c.live(ctx)
+		err := c.live(ctx, tokens)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -96,10 +101,10 @@ func (c *Child) Run(ctx context.Context) error {
 var errAgain = errors.New("it was told to start again")
 
 // live starts the sidecar and waits until it has ended.
-func (c *Child) live(ctx context.Context) error {
+func (c *Child) live(ctx context.Context, tokens Tokens) error {
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = endsWithParent()
+	cmd.Env, cmd.SysProcAttr = tokens.environment(), endsWithParent()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the sidecar: %w", err)
 	}
@@ -125,7 +130,7 @@ func (c *Child) live(ctx context.Context) error {
 }
 
 // Restart has the sidecar started again.
-func (c *Child) Restart(context.Context) error {
+func (c *Child) Restart(context.Context, Tokens) error {
 	select {
 	case c.again <- struct{}{}:
 	default:

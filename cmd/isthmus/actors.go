@@ -27,7 +27,7 @@ call an actor of another cluster as they call one of their own.
 
 With a command after "--" it starts that sidecar itself, and again when other types are to be
 bridged. Without, it tells the sidecar to end then, and whoever started the sidecar starts it again,
-as Kubernetes does.`,
+as Kubernetes does. Both then need APP_API_TOKEN and DAPR_API_TOKEN in their environment.`,
 		Example: `  isthmus actors -c actors.yaml
   isthmus actors -c actors.yaml -- daprd --app-id isthmus-actors-west --app-port 7460 --config isthmus.yaml`,
 		Args: cobra.ArbitraryArgs,
@@ -48,7 +48,11 @@ as Kubernetes does.`,
 		if len(args) > 0 {
 			sidecar = actors.NewChild(args, log)
 		}
-		bridge, err := actors.New(cfg, sidecar, log)
+		tokens, err := actors.TokensFor(len(args) > 0)
+		if err != nil {
+			return err
+		}
+		bridge, err := actors.New(cfg, sidecar, tokens, log)
 		if err != nil {
 			return err
 		}

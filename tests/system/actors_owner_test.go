@@ -2,6 +2,7 @@ package system
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -147,7 +148,12 @@ func (m *actorMesh) injectedBridge(t *testing.T, c *sandbox.Cluster) *sandbox.Si
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bridge, err := sandbox.Start(sandbox.Command{Name: "injected-bridge", Path: binary, Args: []string{"actors", "-c", file}, LogDir: t.TempDir()})
+	tokens := map[string]string{"APP_API_TOKEN": rand.Text(), "DAPR_API_TOKEN": rand.Text()}
+	var env []string
+	for name, token := range tokens {
+		env = append(env, name+"="+token)
+	}
+	bridge, err := sandbox.Start(sandbox.Command{Name: "injected-bridge", Path: binary, Args: []string{"actors", "-c", file}, Env: env, LogDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +165,7 @@ func (m *actorMesh) injectedBridge(t *testing.T, c *sandbox.Cluster) *sandbox.Si
 			t.Logf("log of %s:\n%s", bridge.Name(), bridge.Tail(25))
 		}
 	})
-	s := m.sidecar(t, c, sandbox.SidecarOptions{App: catalog.BridgeApp(m.namespace, c.Name), Caller: true, AppAddress: listen, HTTPPort: ports[1]})
+	s := m.sidecar(t, c, sandbox.SidecarOptions{App: catalog.BridgeApp(m.namespace, c.Name), Caller: true, AppAddress: listen, HTTPPort: ports[1], Env: tokens})
 	stop, done := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(stop); <-done })
 	go func() {

@@ -1,0 +1,82 @@
+package system
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// Another process of the machine reaches the ports of a bridge and of its sidecar. Neither believes
+// it, so it calls no actor in an app's name.
+func TestNobodySpeaksForABridgeOrItsSidecar(t *testing.T) {
+	m := startActorMesh(t, false)
+	listens := regexp.MustCompile(`bridge for actors is running.* listen=(\S+)`)
+	port := func(b *sandbox.Daprd) string {
+		log, err := os.ReadFile(b.LogFile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := listens.FindSubmatch(log)
+		if at == nil {
+			t.Fatalf("no port in the log of %s", b.Name())
+		}
+		return string(at[1])
+	}
+	asCheckout := http.Header{
+		"Isthmus-Caller": {"spiffe://public/ns/shop/checkout"}, "Isthmus-Actor-Caller": {"shop/checkout"},
+		"Isthmus-Actor-Type": {"Cart"}, "Isthmus-Actor-Id": {"42"}, "Isthmus-Actor-Method": {"echo"},
+	}
+	asBridge := asCheckout.Clone()
+	asBridge.Set("Isthmus-Caller", "spiffe://public/ns/shop/isthmus-actors-west")
+	west, east := port(m.bridge), port(m.eastBridge)
+	before := m.carts.calls.Load()
+	for _, c := range []struct {
+		what, verb, url string
+		header          http.Header
+	}{
+		{"an actor of east by west's bridge", http.MethodPut, "http://" + west + "/actors/Cart/42/method/echo", asCheckout},
+		{"an actor here by east's bridge, as west's", http.MethodPost, "http://" + east + "/isthmus/actors", asBridge},
+		{"the types that a bridge hosts", http.MethodGet, "http://" + west + "/dapr/config", nil},
+		{"east's bridge by the sidecar of west's", http.MethodPost, m.bridge.InvokeURL("isthmus-actors-east", "isthmus/actors"), asCheckout},
+		{"an actor here by the sidecar of east's", http.MethodPost, m.eastBridge.ActorURL("Cart/42", "echo"), asCheckout},
+		{"the end of a bridge's sidecar", http.MethodPost, "http://" + m.bridge.HTTP + "/v1.0/shutdown", nil},
+	} {
+		for _, token := range []string{"", "guessed"} {
+			req, err := http.NewRequestWithContext(meshtest.Within(t, meshtest.Patience), c.verb, c.url, strings.NewReader("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if req.Header = c.header.Clone(); req.Header == nil {
+				req.Header = http.Header{}
+			}
+			req.Header.Set("Dapr-Api-Token", token)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			if res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("%s: %d %s", c.what, res.StatusCode, body)
+			}
+		}
+	}
+	if n := m.carts.calls.Load() - before; n != 0 {
+		t.Errorf("%d calls reached an actor", n)
+	}
+	// Nor does anybody read a token where processes show their arguments.
+	for _, b := range []*sandbox.Daprd{m.bridge, m.eastBridge} {
+		args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", b.PID()))
+		if err == nil && strings.Contains(string(args), "TOKEN") {
+			t.Errorf("%s runs with %q", b.Name(), args)
+		}
+	}
+	m.reach(t, m.checkout.Daprd, "Cart/42") // and calls go on
+}
