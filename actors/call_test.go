@@ -207,6 +207,7 @@ func TestABodyPassesWhole(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				req.Header.Set(tokenHeader, "of the app")
 				req.Header.Set(identity.CallerHeader, spiffe+"checkout")
 				res, err := client.Do(req)
 				if err != nil {
