@@ -20,7 +20,11 @@ type predecessor struct {
 
 // findPredecessor finds a service that stops, and gets its sockets; nil where there is none.
 func (c *Config) findPredecessor() *predecessor {
-	conn, err := net.DialUnix("unixpacket", nil, c.handoverAddress())
+	var conn *net.UnixConn
+	err := c.inDataDir(func(dir string) (err error) {
+		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.handoverPath(dir), Net: "unixpacket"})
+		return err
+	})
 	if err != nil {
 		return nil
 	}

@@ -18,18 +18,24 @@ import (
 
 // A service that stops hands what it listens with over to the one that is started in its place:
 // the same sockets, so that no connection is refused and none is lost that waits to be
-// accepted. They meet at a socket that is there only while the first one stops. It has no file,
-// since a path there may be too long, and is for processes of the same user and network, which
-// have the same dataDir, cluster and replica in their configuration.
+// accepted. They meet at a socket that is there only while the first one stops. Its mode keeps
+// other users away, and it is in dataDir, where none of them can put another in its place.
 
-// handoverAddress is the address where both meet.
-func (c *Config) handoverAddress() *net.UnixAddr {
-	dir, err := filepath.Abs(c.DataDir)
-	if real, linkErr := filepath.EvalSymlinks(dir); err == nil && linkErr == nil {
-		dir = real
+// handoverPath is where both meet. By dir it is short enough for a socket's address.
+func (c *Config) handoverPath(dir string) string {
+	sum := sha256.Sum256([]byte(c.Cluster + "\x00" + c.replica()))
+	return filepath.Join(dir, fmt.Sprintf("handover-%x.sock", sum[:8]))
+}
+
+// inDataDir calls a function with a name of dataDir that is always short: a socket's address has
+// some 100 bytes.
+func (c *Config) inDataDir(use func(dir string) error) error {
+	dir, err := os.Open(c.DataDir)
+	if err != nil {
+		return err
 	}
-	sum := sha256.Sum256([]byte(dir + "\x00" + c.ownPath("service")))
-	return &net.UnixAddr{Name: fmt.Sprintf("@isthmus-%x", sum[:16]), Net: "unixpacket"}
+	defer dir.Close()
+	return use(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 }
 
 // sockets are duplicates of the descriptors of listeners, by what they are for.

@@ -2,10 +2,11 @@ package resolverservice
 
 import (
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // successorWithin is how long a service that stops waits for a successor at least, where
@@ -14,16 +15,15 @@ const successorWithin = 2 * time.Second
 
 // successor is the service that may be started in the place of this one while it stops.
 type successor struct {
-	at      *net.UnixAddr // where it comes
-	sockets sockets       // for it; nil: nothing is handed over
+	sockets sockets // for it; nil: nothing is handed over
 	from    *listeners
-	log     *slog.Logger
+	log     *throttle.Log
 }
 
 // newSuccessor takes sockets for a successor, unless other replicas serve meanwhile: then callers
 // are better off with those, at once.
 func newSuccessor(from *listeners) *successor {
-	s := &successor{at: from.cfg.handoverAddress(), from: from, log: from.log}
+	s := &successor{from: from, log: throttle.New(from.log, throttle.Interval)}
 	if from.cfg.Replicas != nil || from.tcp["gateway"] == nil {
 		return s
 	}
@@ -43,7 +43,7 @@ func newSuccessor(from *listeners) *successor {
 	if s.sockets, err = duplicate(all); err != nil {
 		s.close()
 		s.sockets = nil
-		s.log.Warn("a successor will not get the sockets of this service", "err", err)
+		from.log.Warn("a successor will not get the sockets of this service", "err", err)
 	}
 	return s
 }
@@ -57,18 +57,25 @@ func (s *successor) handOver(by time.Time, followed bool, idle func() bool, rele
 	if s.sockets == nil {
 		return
 	}
-	l, err := net.ListenUnix("unixpacket", s.at)
+	cfg := s.from.cfg
+	var l *net.UnixListener
+	err := cfg.inDataDir(func(dir string) (err error) {
+		l, err = bindUnix("unixpacket", cfg.handoverPath(dir), 0o600)
+		return err
+	})
 	if err != nil {
-		s.log.Warn("a successor can't take over while this service stops", "err", err)
+		s.from.log.Warn("a successor can't take over while this service stops; make dataDir one that this user may write to", "dataDir", cfg.DataDir, "err", err)
 		return
 	}
 	defer l.Close()
+	defer os.Remove(cfg.handoverPath(cfg.DataDir))
 	least := time.Now()
 	if followed {
 		least = least.Add(successorWithin)
 	}
 	for now := time.Now(); now.Before(by) && (now.Before(least) || !idle()); now = time.Now() {
-		_ = l.SetDeadline(now.Add(50 * time.Millisecond))
+		next := now.Add(50 * time.Millisecond)
+		_ = l.SetDeadline(next)
 		conn, err := l.AcceptUnix()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
@@ -77,10 +84,11 @@ func (s *successor) handOver(by time.Time, followed bool, idle func() bool, rele
 			err = s.handTo(conn, by, release)
 		}
 		if err == nil {
-			s.log.Info("a successor serves; connections that run may finish")
+			s.from.log.Info("a successor serves; connections that run may finish")
 			return
 		}
-		s.log.Warn("a successor did not take over", "err", err)
+		s.log.Warn("successor", "a successor did not take over", "err", err)
+		time.Sleep(time.Until(next))
 	}
 }
 

@@ -1,12 +1,16 @@
 package resolverservice
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -204,5 +208,71 @@ func TestASecondServiceIsRefusedWhileTheFirstDoesNotStop(t *testing.T) {
 	}
 	if got := first.resolve(checkout, orders); !strings.HasPrefix(got, "not found") {
 		t.Errorf("the first answers %s", got)
+	}
+}
+
+// TestASquatterChangesNothingOfAHandover: other users of the machine can neither reach the socket
+// nor be there first, and who floods it with nonsense causes no flood of the log.
+func TestASquatterChangesNothingOfAHandover(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	cfg, next := takenOver(t, ca)
+	cfg.DataDir += strings.Repeat("/a-long-way", 20) // longer than a socket's address
+	next.DataDir = cfg.DataDir
+	sum := sha256.Sum256([]byte(cfg.DataDir + "\x00" + cfg.ownPath("service")))
+	squatted, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fmt.Sprintf("@isthmus-%x", sum[:16]), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer squatted.Close() // where earlier versions met
+	var written bytes.Buffer
+	east := launchWith(t, cfg, ca, slog.New(slog.NewTextHandler(io.MultiWriter(&written, t.Output()), nil)))
+	east.within("ready", func() bool { code, _ := east.get("/readyz"); return code == http.StatusOK })
+	if err := os.WriteFile(cfg.handoverPath(cfg.DataDir), []byte("left behind"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	east.apply(export("west"))
+	east.sidecar(orders, tlsEcho(t, ca))
+	held, err := tls.Dial("tcp", east.Addr("gateway").String(), &tls.Config{ServerName: "orders.shop.east.isthmus.internal", InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	done := calling(t, east.Addr("gateway").String())
+	ended := east.stopping()
+	connect := func() error {
+		return cfg.inDataDir(func(dir string) error {
+			conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: cfg.handoverPath(dir), Net: "unixpacket"})
+			if err == nil {
+				_, err = conn.Write([]byte("nonsense"))
+				conn.Close()
+			}
+			return err
+		})
+	}
+	east.within("the socket", func() bool { return connect() == nil })
+	if info, err := os.Lstat(cfg.handoverPath(cfg.DataDir)); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket: %v (%v); want that other users may not connect", info.Mode(), err)
+	}
+	for range 20 {
+		if err := connect(); err != nil {
+			t.Error(err)
+		}
+	}
+	successor := start(t, next, ca)
+	held.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if calls, err := done(); err != nil {
+		t.Errorf("of %d calls one failed: %v", calls, err)
+	}
+	if got := successor.resolve(checkout, orders); !strings.HasPrefix(got, "ok ") {
+		t.Errorf("what was registered has lapsed: %s", got)
+	}
+	if lines := strings.Count(written.String(), "did not take over"); lines < 1 || lines > 5 {
+		t.Errorf("%d lines about 21 attempts within moments, want one in 10 s:\n%s", lines, written.String())
+	}
+	if _, err := os.Lstat(cfg.handoverPath(cfg.DataDir)); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
 	}
 }

@@ -26,13 +26,22 @@ func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil, fmt.Errorf("%s is there and is no socket that was left behind", path)
 	}
+	l, err := bindUnix("unix", path, mode)
+	if err != nil {
+		return nil, err
+	}
+	return unixAt(l, path), nil
+}
+
+// bindUnix is listenUnix that replaces what is at the path, and leaves the socket there.
+func bindUnix(network, path string, mode os.FileMode) (*net.UnixListener, error) {
 	dir, err := privateDir(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	defer os.Remove(dir)
 	made := filepath.Join(dir, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: made, Net: network})
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +54,7 @@ func listenUnix(path string, mode os.FileMode) (net.Listener, error) {
 		os.Remove(made)
 		return nil, err
 	}
-	return unixAt(l, path), nil
+	return l, nil
 }
 
 // unixAt has a listener remove the socket at a path when it is closed.
