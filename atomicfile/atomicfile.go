@@ -4,10 +4,12 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -30,6 +32,32 @@ func Write(path string, write func(io.Writer) error) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// Read returns the content of a file that Write made, of at most so many bytes. A file that
+// somebody else may have made or changed is an error: what it says is not what this user wrote.
+func Read(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return nil, fmt.Errorf("it is not a file but %s; remove it", mode.Type())
+	case info.Size() > most:
+		return nil, fmt.Errorf("it is %d bytes long, more than was ever written there; remove it", info.Size())
+	case ok && int(stat.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("it belongs to user %d, and this is user %d; remove it, and see who may write to its directory", stat.Uid, os.Geteuid())
+	case mode.Perm()&0o022 != 0:
+		return nil, fmt.Errorf("other users may write to it (mode %04o); see who has, then chmod go-w or remove it", mode.Perm())
+	}
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // Sweep removes the unfinished files that a killed writer has left beside the file, if

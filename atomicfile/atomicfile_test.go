@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -79,6 +80,42 @@ func TestAWriteThatFailsLeavesTheOldFile(t *testing.T) {
 	}
 	if err := Write(dir, content("x")); err == nil {
 		t.Error("a directory was replaced by a file")
+	}
+}
+
+// TestAFileOfOthersIsNotRead: who can write a file beside a process must not decide for it.
+func TestAFileOfOthersIsNotRead(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		change     func(path string) error
+	}{
+		{"as it was written", "", func(string) error { return nil }},
+		{"readable by others", "", func(path string) error { return os.Chmod(path, 0o644) }},
+		{"writable by its group", "other users may write to it (mode 0660)", func(path string) error { return os.Chmod(path, 0o660) }},
+		{"writable by all", "other users may write to it (mode 0602)", func(path string) error { return os.Chmod(path, 0o602) }},
+		{"of another user", "it belongs to user 65534", func(path string) error { return os.Chown(path, 65534, -1) }},
+		{"too long", "it is 9 bytes long", func(path string) error { return os.Truncate(path, 9) }},
+		{"a pipe", "it is not a file", func(path string) error { return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)) }},
+		{"a directory", "it is not a file", func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "view")
+			if err := Write(path, content("old")); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.change(path); errors.Is(err, os.ErrPermission) {
+				t.Skip("only root can give a file away")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			text, err := Read(path, 8)
+			switch {
+			case c.want == "" && (err != nil || string(text) != "old"):
+				t.Errorf("%q, %v", text, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%q, %v; want %q", text, err, c.want)
+			}
+		})
 	}
 }
 

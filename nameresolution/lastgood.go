@@ -81,14 +81,7 @@ func (f *lastGood) load() (*mirror, time.Duration) {
 }
 
 func (f *lastGood) read() (*mirror, time.Time, error) {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxLastGood {
-		return nil, time.Time{}, errors.New("is no file of ours")
-	}
-	text, err := os.ReadFile(f.path)
+	text, err := atomicfile.Read(f.path, maxLastGood)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -64,6 +64,27 @@ func TestTheLastGoodViewComesBackAsItWas(t *testing.T) {
 	}
 }
 
+// TestALastGoodViewThatOthersMayWriteIsNotUsed: it decides where calls go, and whom the guard lets in.
+func TestALastGoodViewThatOthersMayWriteIsNotUsed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkout.view")
+	if err := fileOf(path, quiet).write(received(t, 41, "10.0.0.1:50002")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if back, _ := fileOf(path, slog.New(slog.NewTextHandler(&log, nil))).load(); back != nil || !strings.Contains(log.String(), "other users may write to it") {
+		t.Errorf("it is used: %v; the log says %s", back, &log)
+	}
+	if err := fileOf(path, quiet).write(received(t, 42, "10.0.0.1:50002")); err != nil {
+		t.Fatal(err)
+	}
+	if back, _ := fileOf(path, quiet).load(); back == nil || back.revision() != 42 {
+		t.Errorf("a new one is not used: %v", back)
+	}
+}
+
 func TestALastGoodViewThatIsNotOursIsRefused(t *testing.T) {
 	f := fileOf("x", quiet)
 	good, err := f.format(received(t, 1, "10.0.0.1:50002"), time.Now())

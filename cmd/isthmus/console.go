@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"html"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -84,7 +87,8 @@ func serveConsole(cmd *cobra.Command, at, cluster string, pages *console.Console
 	}
 	fmt.Fprintf(out, "console of cluster %s: %s\nThe URL works once. Ctrl-C ends the console.\n", cluster, gate.URL())
 	if open {
-		openBrowser(cmd, gate.URL())
+		done := openBrowser(cmd, gate.URL())
+		defer done()
 	}
 	both, ctx := errgroup.WithContext(cmd.Context())
 	both.Go(func() error { return pages.Run(ctx) })
@@ -100,16 +104,32 @@ func userName() string {
 	return "you"
 }
 
-// openBrowser has the system open a URL. Where it can't, the user still has the URL.
-func openBrowser(cmd *cobra.Command, url string) {
+// openBrowser has the system open a URL, until done is called. Where it can't, the user still has
+// the URL. Every user of the machine sees with what arguments a program runs, so it gets a file that
+// leads to the URL.
+func openBrowser(cmd *cobra.Command, url string) (done func()) {
 	program := "xdg-open"
 	if runtime.GOOS == "darwin" {
 		program = "open"
 	}
-	if err := exec.CommandContext(cmd.Context(), program, url).Start(); err != nil {
+	dir, err := os.MkdirTemp("", "isthmus-console-") // 0700
+	if err == nil {
+		path := filepath.Join(dir, "open.html")
+		page := fmt.Sprintf(leadOn, html.EscapeString(url))
+		if err = os.WriteFile(path, []byte(page), 0o600); err == nil {
+			err = exec.CommandContext(cmd.Context(), program, path).Start()
+		}
+	}
+	if err != nil {
 		fmt.Fprintf(cmd.ErrOrStderr(), "no browser was opened: %v; open the URL yourself\n", err)
 	}
+	return func() { _ = os.RemoveAll(dir) }
 }
+
+// leadOn is a page that leads to a URL.
+const leadOn = `<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<title>Isthmus</title><meta http-equiv="refresh" content="0;url=%[1]s"><a href="%[1]s">To the console</a>
+`
 
 // sameService are the flags by which a command reaches the service that this one has reached, with a
 // blank before each.

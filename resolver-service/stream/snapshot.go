@@ -36,6 +36,9 @@ const (
 	maxWritePause    = 10 * time.Second
 )
 
+// maxSnapshot bounds what is read of a file that is there by mistake.
+const maxSnapshot = 512 << 20
+
 // retryPause is the pause after a failed write, if nothing changes.
 const retryPause = 5 * time.Second
 
@@ -92,7 +95,7 @@ func (f *snapshotFile) load() (former []catalog.Instance, revision uint64) {
 }
 
 func (f *snapshotFile) read() (former []catalog.Instance, revision uint64, refused []error, err error) {
-	text, err := os.ReadFile(f.path)
+	text, err := atomicfile.Read(f.path, maxSnapshot)
 	if err == nil {
 		former, revision, refused, err = parseSnapshot(text, f.rules)
 	}
