@@ -63,7 +63,7 @@ func TestTheFiveRefusals(t *testing.T) {
 		{withLong, long, ErrUnavailable, "under this app-id it can't be called from other clusters"},
 		{viewWith(), orders, ErrUnavailable, "unavailable: no cluster has shop/orders"},
 		{viewWith(to("west", 0, 1, Empty), to("east", 1, 1, NotExported)), orders, ErrUnavailable,
-			"west (no ready instance of shop/orders), east (does not export shop/orders to the caller)"},
+			"west (no ready instance of shop/orders), east (does not export shop/orders to the caller: no AppExport there lets it in)"},
 		{viewWith(to("west", 0, 1, Empty), to("east", 1, 1, LeaseExpired)), orders, ErrStale, "stale: no route to shop/orders is ready"},
 		{viewWith(to("moon", 0, 1, UnknownCluster), to("east", 1, 1, Unheard)), orders, ErrUnavailable, "moon (no Cluster object has this name)"},
 	}

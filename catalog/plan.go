@@ -140,14 +140,22 @@ func (p *Plan) Refusal() *Refusal {
 
 func (p *Plan) refusalReason() string {
 	if len(p.Routes) == 0 {
-		return "no cluster has " + p.App.String() + ": it is not in this one, and no other exports it to the caller" + hereOnly(p.App)
+		return "no cluster has " + p.App.String() + ": it is not in this one, and no AppExport of another lets the caller have it" + hereOnly(p.App)
 	}
 	parts := make([]string, len(p.Routes))
 	for i := range p.Routes {
 		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
 	}
-	return "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ") + hereOnly(p.App)
+	reason := "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ")
+	if r := &p.Routes[0]; len(p.Routes) == 1 && r.Local && r.State == Empty && r.Draining == 0 && CheckHostAppID(p.App.ID) == nil {
+		reason += elsewhere
+	}
+	return reason + hereOnly(p.App)
 }
+
+// elsewhere is what is most likely wrong where an app runs in another cluster. Whether it does, the
+// caller is not told.
+const elsewhere = "; if it runs in another cluster, it takes an AppExport there that lets the caller have it"
 
 // Same tells whether two plans lead to the same decisions.
 func (p *Plan) Same(o *Plan) bool {

@@ -140,7 +140,7 @@ func (r *Route) why(app App) string {
 	case Empty:
 		return "no ready instance of " + app.String() + r.suffix()
 	case NotExported:
-		return "does not export " + app.String() + " to the caller"
+		return "does not export " + app.String() + " to the caller: no AppExport there lets it in"
 	case UnknownCluster:
 		return "no Cluster object has this name"
 	case Unheard:

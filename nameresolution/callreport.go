@@ -2,6 +2,7 @@ package nameresolution
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -35,7 +36,7 @@ func (c *client) callReports(ctx context.Context, ch *channel) {
 func (c *client) reportCalls(ch *channel) error {
 	c.reportingCalls.Lock()
 	defer c.reportingCalls.Unlock()
-	if err := c.reportRefusals(ch); err != nil {
+	if err := errors.Join(c.reportRefusals(ch), c.reportMade(ch)); err != nil {
 		return err
 	}
 	now := c.guard.Calls()
@@ -65,21 +66,36 @@ func (c *client) reportCalls(ch *channel) error {
 
 // reportRefusals tells of lookups; reportingCalls is held.
 func (c *client) reportRefusals(ch *channel) error {
-	now := c.refusals.read()
-	m := &pb.CallReport{}
-	for _, o := range catalog.Outcomes() {
-		if n := now[o] - c.toldRefusals[o]; n > 0 {
-			m.RefusedLookups = append(m.RefusedLookups, &pb.RefusedLookups{Outcome: o.String(), Count: n})
-		}
-	}
-	if len(m.RefusedLookups) == 0 {
+	now := c.refusals.take()
+	if len(now) == 0 {
 		return nil
 	}
-	if err := ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}}); err != nil {
-		return err
+	m := &pb.CallReport{}
+	for what, n := range now {
+		l := &pb.RefusedLookups{Outcome: what.outcome.String(), Count: n}
+		if what.app != (catalog.App{}) {
+			l.Callee = wire.App(what.app)
+		}
+		m.RefusedLookups = append(m.RefusedLookups, l)
 	}
-	c.toldRefusals = now
-	return nil
+	err := ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}})
+	if err != nil {
+		c.refusals.giveBack(now)
+	}
+	return err
+}
+
+// reportMade tells of calls that were made, where some did not end well; reportingCalls is held. What
+// a lost stream does not take is not told again.
+func (c *client) reportMade(ch *channel) error {
+	if c.made == nil {
+		return nil
+	}
+	m := madeReport(c.made())
+	if len(m.GetMade()) == 0 {
+		return nil
+	}
+	return ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}})
 }
 
 // callKey names a caller in reports.

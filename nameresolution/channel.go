@@ -3,6 +3,7 @@ package nameresolution
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -100,6 +101,9 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 	}
 	if ch.registers {
 		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Calls: c.instance.Calls, Draining: c.draining()}
+		if why := c.unwell.Load(); why != nil {
+			hello.Instance.Unwell = strings.ToValidUTF8((*why)[:min(len(*why), maxWhy)], "?")
+		}
 	}
 	err := stream.Send(&pb.WatchRequest{Request: &pb.WatchRequest_Hello{Hello: hello}})
 	if err != nil {

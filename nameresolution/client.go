@@ -67,16 +67,16 @@ type client struct {
 	heard  bool // the service, on the stream of now
 	afresh bool // the service refused a hello for what it named; the next one names nothing
 
-	ready          context.Context     // ends when the instance may be registered
-	unwell         atomic.Bool         // the instance can't take calls
-	turned         chan struct{}       // has room for one: unwell has changed
-	hailed         atomic.Bool         // a service was told of the instance
-	reporting      sync.Mutex          // of those who store
-	unreached      live.Value[*report] // what calls don't get to
-	refusals       *refusals           // lookups of this app that were refused
-	reportingCalls sync.Mutex          // guards reported and toldRefusals
-	reported       map[callKey]Calls   // calls that the service was told of
-	toldRefusals   refusalCounts       // refusals that the service was told of
+	ready          context.Context        // ends when the instance may be registered
+	unwell         atomic.Pointer[string] // why the instance can't take calls; nil: it can
+	turned         chan struct{}          // has room for one: unwell has changed
+	hailed         atomic.Bool            // a service was told of the instance
+	reporting      sync.Mutex             // of those who store
+	unreached      live.Value[*report]    // what calls don't get to
+	refusals       *refusals              // lookups of this app that were refused
+	made           func() []Made          // calls of this sidecar since they were taken last; nil: not known
+	reportingCalls sync.Mutex             // guards reported
+	reported       map[callKey]Calls      // calls that the service was told of
 
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
@@ -296,7 +296,12 @@ var closedChannel = func() <-chan struct{} { c := make(chan struct{}); close(c);
 // turn notes whether the instance can take calls: err is why it can't. Before it is ready
 // nobody is sent there.
 func (c *client) turn(err error) {
-	if c.ready.Err() == nil || c.unwell.Swap(err != nil) == (err != nil) {
+	var why *string
+	if err != nil {
+		text := err.Error()
+		why = &text
+	}
+	if c.ready.Err() == nil || (c.unwell.Swap(why) != nil) == (err != nil) {
 		return
 	}
 	if err != nil {
@@ -311,7 +316,7 @@ func (c *client) turn(err error) {
 }
 
 // draining tells whether the instance is to be in no view.
-func (c *client) draining() bool { return c.drain.Err() != nil || c.unwell.Load() }
+func (c *client) draining() bool { return c.drain.Err() != nil || c.unwell.Load() != nil }
 
 // take takes in a message. The first on a channel is about the view that its hello named.
 func (c *client) take(from *channel, change *pb.WatchResponse) {

@@ -19,7 +19,7 @@ import (
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
 	address, err := r.resolveID(ctx, app)
 	if err != nil {
-		r.refusals.add(err)
+		r.refusals.add(app, err)
 	}
 	return address, err
 }
@@ -45,7 +45,7 @@ func (r *Resolver) resolveID(ctx context.Context, app catalog.App) (string, erro
 func (r *Resolver) Find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
 	e, err := r.find(ctx, app)
 	if err != nil {
-		r.refusals.add(err)
+		r.refusals.add(app, err)
 	}
 	return e, err
 }

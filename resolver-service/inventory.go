@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
@@ -25,6 +26,7 @@ type inventory struct {
 	v1alpha1.UnimplementedInventoryServer
 	topology *topology.Topology
 	stream   *stream.Server
+	health   *callhealth.Health
 	events   *events.Ring
 	identity *identity.Source
 	policies policies.Settings
@@ -73,7 +75,14 @@ func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 	if matched > 0 && len(apps) == 0 {
 		return to.Send(&v1alpha1.AppsResponse{Matched: matched})
 	}
+	faults := map[catalog.App][]*v1alpha1.CallFault{}
+	for _, f := range v.health.Faults(time.Now()) {
+		faults[catalogApp(f.GetCallee())] = append(faults[catalogApp(f.GetCallee())], f)
+	}
 	return appStates(to.Context(), v.topology, apps, func(some []*v1alpha1.AppState) error {
+		for _, a := range some {
+			a.Faults = faults[catalogApp(a.GetApp())]
+		}
 		m := &v1alpha1.AppsResponse{Apps: some, Matched: matched}
 		matched = 0
 		return to.Send(m)
@@ -148,7 +157,7 @@ func (v *inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStream
 
 func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	m := &v1alpha1.SidecarState{
-		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),
+		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Unwell: s.Unwell, Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),
 		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest, PlainText: s.PlainText, TrustAnchors: s.Anchors, Position: s.Position,
 	}
 	if s.Address.IsValid() {

@@ -62,7 +62,7 @@ func (s *Service) buildResolver() (err error) {
 		Operators: s.access.operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
 		Refusal: s.feed.Refusal, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
-		Hangup: r.hangup, Unreachable: s.links.SetUnreachable,
+		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.health.Report,
 	}
 	if s.listeners.tcp["gateway"] != nil { // otherwise it may have no way to instances, and can't tell
 		cfg.Refuses = refuses
@@ -80,7 +80,7 @@ func (s *Service) buildResolver() (err error) {
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
 		v1alpha1.RegisterObjectsServer(server, r.objects)
-		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, stream: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
+		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, health: s.health, stream: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
 		v1alpha1.RegisterActorsServer(server, &actorServer{topology: s.topology, access: s.access, stopping: r.stream.Stopping()})
 		v1alpha1.RegisterLinkServer(server, s.link)
 		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts, files: s.supportFiles()})

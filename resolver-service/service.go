@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/link"
@@ -53,6 +54,7 @@ type Service struct {
 	metrics     *admin.Metrics
 	age         revisionAge
 	findings    findings
+	health      *callhealth.Health
 	connections *connections
 
 	resolver *resolver
@@ -191,6 +193,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		Events: s.events.Logger(),
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
+	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange})
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock}
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
@@ -251,6 +254,7 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 	}
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
+	core.start("calls", s.followCalls)
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil
 }

@@ -42,6 +42,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.sources.addStatus(answer)
 	s.addRefusals(answer)
 	s.addUnreached(answer)
+	s.addCallFaults(answer)
 	s.addPolicies(answer)
 	return answer
 }

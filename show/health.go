@@ -13,7 +13,7 @@ import (
 
 // Problem is something that is not as it should be, of one or of several alike.
 type Problem struct {
-	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, dns upstream, xds client, or the use of a certificate
+	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, calls, dns upstream, xds client, or the use of a certificate
 	Names []string `json:"names" yaml:"names"` // of the subjects, in natural order
 	What  string   `json:"what" yaml:"what"`   // of the first of them
 
@@ -92,6 +92,7 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	all.addDNS(s.GetDns(), now)
 	all.addXDS(s, now)
 	all.addPolicies(s.GetPolicies())
+	all.addCalls(s)
 	for _, m := range s.GetTrust() {
 		if c := CertificateOf(m, now); c.outOfTime() || c.Error != "" && news(peerOf(s, c.Cluster), c.Error) != "" {
 			all.add(c.Use, c.Cluster, c.Advice())
@@ -112,6 +113,17 @@ func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 		if p.GetUnreachedBy() > 0 {
 			all.add("peer", p.GetCluster(), unreached(p, now), append(differs, age(p.GetUnreachedSinceUnixMs(), now))...)
 		}
+	}
+}
+
+// addCalls adds callers that can't call, and callees that don't answer.
+func (all *problems) addCalls(s *v1alpha1.StatusResponse) {
+	for _, f := range s.GetCallFaults() {
+		one := FaultOf(f)
+		*all = append(*all, Problem{Kind: "calls", Names: []string{one.Name()}, What: one.What, like: one.What})
+	}
+	if n := s.GetCallFaultsLeftOut(); n > 0 {
+		all.add("calls", "", fmt.Sprintf("%d more faults of calls; isthmus check lists them", n))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,40 @@ type App struct {
 	ExportedTo []string   `json:"exportedTo" yaml:"exportedTo"` // "*" for any cluster
 	Callers    uint32     `json:"callers" yaml:"callers"`       // apps here whose selection holds it
 	Selection  bool       `json:"selection" yaml:"selection"`   // it has AppEndpoints
+	Faults     []Fault    `json:"faults" yaml:"faults"`         // of calls to it
+}
+
+// Fault is what is wrong with calls of one app to another, or with an app that takes none.
+type Fault struct {
+	Check   string `json:"check" yaml:"check"`
+	Level   string `json:"level" yaml:"level"`     // warn or fail
+	Caller  string `json:"caller" yaml:"caller"`   // empty where it is about the callee alone
+	Callee  string `json:"callee" yaml:"callee"`   // empty for several
+	Cluster string `json:"cluster" yaml:"cluster"` // that the calls went to, or were refused in
+	Outcome string `json:"outcome" yaml:"outcome"` // of lookups, a gRPC code, slow or dead
+	Calls   uint64 `json:"calls" yaml:"calls"`     // in the last minute, that ended so
+	Of      uint64 `json:"of" yaml:"of"`           // calls that are known of in that minute
+	Since   string `json:"since" yaml:"since"`     // RFC 3339
+	Why     string `json:"why" yaml:"why"`
+	Change  string `json:"change" yaml:"change"` // the last write before it that touched one of the two
+	What    string `json:"what" yaml:"what"`     // all of it
+	Fix     string `json:"fix" yaml:"fix"`
+}
+
+// Name names the apps.
+func (f *Fault) Name() string {
+	if f.Caller == "" || f.Callee == "" {
+		return f.Caller + f.Callee
+	}
+	return f.Caller + " to " + f.Callee
+}
+
+// FaultOf reads a fault of calls.
+func FaultOf(m *v1alpha1.CallFault) Fault {
+	return Fault{
+		Check: m.GetCheck(), Level: m.GetLevel(), Caller: appName(m.GetCaller()), Callee: appName(m.GetCallee()), Cluster: m.GetCluster(), Outcome: m.GetOutcome(),
+		Calls: m.GetCalls(), Of: m.GetOf(), Since: stamp(m.GetSinceUnixMs()), Why: m.GetWhy(), Change: m.GetChange(), What: m.GetWhat(), Fix: m.GetFix(),
+	}
 }
 
 // Instance is an instance of an app, as one source has it.
@@ -44,7 +79,10 @@ type Import struct {
 func AppOf(m *v1alpha1.AppState) App {
 	a := App{
 		App: appName(m.GetApp()), Ready: m.GetReady(), Draining: m.GetDraining(), Callers: m.GetCallers(), Selection: m.GetSelection(),
-		Instances: []Instance{}, Imports: []Import{}, ExportedTo: append([]string{}, m.GetExportedTo()...),
+		Instances: []Instance{}, Imports: []Import{}, ExportedTo: append([]string{}, m.GetExportedTo()...), Faults: []Fault{},
+	}
+	for _, f := range m.GetFaults() {
+		a.Faults = append(a.Faults, FaultOf(f))
 	}
 	for _, i := range m.GetInstances() {
 		a.Instances = append(a.Instances, Instance{i.GetSource(), i.GetId(), i.GetAddress(), i.GetDraining(), i.GetZone(), appName(i.GetTakenBy())})
@@ -60,10 +98,25 @@ func Apps(w io.Writer, all []App, details bool) error {
 	var table [][]string
 	for i := range all {
 		a := &all[i]
-		table = append(table, []string{a.App, a.Here(), a.Elsewhere(), cmp.Or(strings.Join(a.ExportedTo, ", "), "-"), number(a.Callers), yes(a.Selection)})
+		table = append(table, []string{a.App, a.Here(), a.Elsewhere(), cmp.Or(strings.Join(a.ExportedTo, ", "), "-"), number(a.Callers), yes(a.Selection), a.Health()})
 	}
-	if err := rows(w, []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION"}, table, "SELECTION"); err != nil || !details {
+	heading := []string{"APP", "HERE", "ELSEWHERE", "EXPORTED TO", "CALLERS", "SELECTION", "CALLS"}
+	if !slices.ContainsFunc(all, func(a App) bool { return len(a.Faults) > 0 }) {
+		heading = heading[:len(heading)-1]
+		for i := range table {
+			table[i] = table[i][:len(heading)]
+		}
+	}
+	if err := rows(w, heading, table, "SELECTION"); err != nil {
 		return err
+	}
+	for i := range all {
+		for _, f := range all[i].Faults {
+			paragraph(w, "", "  ", f.Name()+": "+f.What)
+		}
+	}
+	if !details {
+		return nil
 	}
 	for i := range all {
 		if len(all[i].Instances) == 0 {
@@ -90,6 +143,17 @@ func (a *App) Here() string {
 		return fmt.Sprintf("%d ready, %d draining", a.Ready, a.Draining)
 	}
 	return fmt.Sprintf("%d ready", a.Ready)
+}
+
+// Health is how calls to the app end, in a word for each thing that is wrong.
+func (a *App) Health() string {
+	var words []string
+	for _, f := range a.Faults {
+		if !slices.Contains(words, f.Outcome) {
+			words = append(words, f.Outcome)
+		}
+	}
+	return cmp.Or(strings.Join(words, ", "), "-")
 }
 
 // Elsewhere is the clusters that have the app, each with its ready instances.
@@ -123,6 +187,7 @@ type Sidecar struct {
 	Address        string `json:"address" yaml:"address"` // that it has registered
 	Source         string `json:"source" yaml:"source"`   // that its stream comes from
 	State          string `json:"state" yaml:"state"`     // ready, draining or waiting
+	Unwell         string `json:"unwell" yaml:"unwell"`   // why its app can't take calls, where that is why it drains
 	Zone           string `json:"zone" yaml:"zone"`
 	Since          string `json:"since" yaml:"since"` // RFC 3339
 	Version        string `json:"version" yaml:"version"`
@@ -141,7 +206,7 @@ type Sidecar struct {
 // SidecarOf reads a sidecar.
 func SidecarOf(m *v1alpha1.SidecarState) Sidecar {
 	return Sidecar{
-		App: appName(m.GetApp()), Instance: m.GetInstance(), Address: m.GetAddress(), Source: m.GetSource(), State: m.GetState(), Zone: m.GetZone(),
+		App: appName(m.GetApp()), Instance: m.GetInstance(), Address: m.GetAddress(), Source: m.GetSource(), State: m.GetState(), Unwell: m.GetUnwell(), Zone: m.GetZone(),
 		Since: time.UnixMilli(m.GetSinceUnixMs()).UTC().Format(time.RFC3339), Version: m.GetVersion(), Runtime: m.GetRuntime(), Identity: m.GetIdentity(), PlainText: m.GetPlainText(),
 		Revision: m.GetRevision(), NewestRevision: m.GetNewestRevision(), Delivered: m.GetDelivered(), TrustAnchors: m.GetTrustAnchors(), since: m.GetSinceUnixMs(),
 	}
@@ -169,6 +234,9 @@ func (s *Sidecar) Where() string {
 func (s *Sidecar) Shown() string {
 	if s.State == "waiting" {
 		return "waiting for its app"
+	}
+	if s.Unwell != "" {
+		return "draining: its app takes no calls"
 	}
 	return s.State
 }

@@ -154,7 +154,7 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 		case nobody && !unheard:
 			a.add(s, int(e.Line), Finding{
 				Check: UnknownApp, Path: path(".app"), app: e.App, What: fmt.Sprintf("no app %s runs here, and no other cluster exports one", e.App),
-				Fix: "correct the name, or start the app",
+				Fix: fmt.Sprintf("correct the name, or start the app; if it runs in another cluster, write AppExport %s there that lets %s of cluster %s have it", e.App, s.App, a.facts.Cluster()),
 			})
 		}
 	}

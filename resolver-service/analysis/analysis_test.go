@@ -76,7 +76,7 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 		"an app of another namespace": {selection(`{app: billing}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/billing runs here, and no other cluster exports one; did you mean default/billing? [unknown-app]"}},
 		"an app that is still to come": {selection(`{app: invoices}`), []string{
-			"note AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/invoices runs here, and no other cluster exports one; correct the name, or start the app [unknown-app]"}},
+			"note AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/invoices runs here, and no other cluster exports one; correct the name, or start the app; if it runs in another cluster, write AppExport shop/invoices there that lets shop/checkout of cluster west have it [unknown-app]"}},
 		"an app that a cluster may have that is not heard": {selection(`{app: oders, routes: [{cluster: silent}]}`), nil},
 		"a misspelt cluster": {selection(`{app: stock, routes: [{cluster: esat}]}`), []string{
 			`warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
 )
 
 // Level says how bad a result is.
@@ -133,6 +134,11 @@ var Table = []Check{
 	{Name: "sidecar-roots", look: sidecarRoots},
 	{Name: "export-instances", look: exportInstances},
 	{Name: "selection-exports", look: selectionExports},
+	{Name: callhealth.CallsRefused, look: callFaults(callhealth.CallsRefused)},
+	{Name: callhealth.CallsFailed, look: callFaults(callhealth.CallsFailed)},
+	{Name: callhealth.AppHealth, look: callFaults(callhealth.AppHealth)},
+	{Name: callhealth.CalleesOffered, look: callFaults(callhealth.CalleesOffered)},
+	{Name: callhealth.ExportMissing, look: callFaults(callhealth.ExportMissing)},
 	{Name: "analysis", look: analyzed},
 	{Name: "app-instances", oneApp: true, look: appInstances},
 	{Name: "app-callees", oneApp: true, look: appCallees},
@@ -148,6 +154,7 @@ type Facts struct {
 	Findings []*v1alpha1.Finding
 	Exported []*v1alpha1.AppState // apps with an AppExport
 	Sidecars []Sidecar
+	Faults   []*v1alpha1.CallFault // of calls
 	// MayWrite is the error of a store that can't be written. It writes nothing.
 	MayWrite func(context.Context) error
 	// Sentry connects to Sentry; nil where the identity is from elsewhere.

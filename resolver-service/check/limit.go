@@ -35,6 +35,9 @@ func (f *Facts) Limit() {
 		name := strings.TrimPrefix(x.GetKey().GetNamespace()+"/"+x.GetKey().GetName(), "/")
 		return f.App != catalog.App{} && name != app || f.Peer != "" && name != f.Peer
 	})
+	f.Faults = slices.DeleteFunc(f.Faults, func(c *v1alpha1.CallFault) bool {
+		return !ofApp(c.GetCaller()) && !ofApp(c.GetCallee()) || f.Peer != "" && c.GetCluster() != f.Peer && c.GetCallerCluster() != f.Peer
+	})
 	meets := func(cluster string) bool {
 		if f.Peer != "" {
 			return cluster == f.Peer

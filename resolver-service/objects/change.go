@@ -44,7 +44,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how app
 	if how.dryRun {
 		return answer, nil
 	}
-	defer s.feed.expect(p.writes)()
+	defer s.feed.expect(identity.Caller(ctx), p.writes)()
 	if len(p.writes) > 0 {
 		revisions, err := s.write(ctx, p.writes, how.inParts)
 		for i, revision := range revisions {

@@ -34,11 +34,13 @@ type Feed struct {
 	mu      sync.RWMutex // guards what follows
 	set     configstore.Set
 	writing map[catalog.Key]int // that this service's own callers write now
+	writers map[catalog.Key]string
+	changes []objectChange // the newest last
 }
 
 // NewFeed makes a feed. It starts nothing.
 func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
-	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}, writing: map[catalog.Key]int{}}
+	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}, writing: map[catalog.Key]int{}, writers: map[catalog.Key]string{}}
 	f.follower = configstore.NewFollower(store, f.take, log)
 	return f
 }
@@ -108,13 +110,15 @@ func (f *Feed) take(c configstore.Change) error {
 
 // expect says that a caller of this service writes objects, which is logged with the caller's name.
 // The function that it returns says that this has ended.
-func (f *Feed) expect(writes []configstore.Write) (end func()) {
+func (f *Feed) expect(writer string, writes []configstore.Write) (end func()) {
 	count := func(by int) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, w := range writes {
+			f.writers[w.Key()] = writer
 			if f.writing[w.Key()] += by; f.writing[w.Key()] == 0 {
 				delete(f.writing, w.Key())
+				delete(f.writers, w.Key())
 			}
 		}
 	}
@@ -122,18 +126,19 @@ func (f *Feed) expect(writes []configstore.Write) (end func()) {
 	return func() { count(-1) }
 }
 
-// logOthers logs a change that did not come by this service: by another replica, or by whatever
-// else writes to the store. It is called before the set has the change.
+// logOthers remembers a change, and logs it where it did not come by this service but by another
+// replica, or by whatever else writes to the store. It is called before the set has the change.
 func (f *Feed) logOthers(c configstore.Change) {
 	if c.Full {
 		return
 	}
-	f.mu.RLock()
-	defer f.mu.RUnlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var names []string
-	add := func(key catalog.Key, result string) {
+	add := func(key catalog.Key, result, revision string) {
+		f.note(key, result)
 		if f.writing[key] == 0 {
-			names = append(names, key.String()+" "+result)
+			names = append(names, strings.TrimSpace(key.String()+" "+result+" "+revision))
 		}
 	}
 	for i := range c.Objects {
@@ -143,10 +148,10 @@ func (f *Feed) logOthers(c configstore.Change) {
 				continue // it stands in another line of its file
 			}
 		}
-		add(stored.Object.Key(), strings.TrimSpace(result+" "+stored.Revision))
+		add(stored.Object.Key(), result, stored.Revision)
 	}
 	for _, key := range c.Deleted {
-		add(key, deleted)
+		add(key, deleted, "")
 	}
 	if len(names) > 0 {
 		f.log.Info("objects changed in the store", "objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -36,7 +37,8 @@ type link struct {
 	settling *settling
 	log      *throttle.Log // for lines that the peer can cause
 
-	created      time.Time // pings are numbered from it
+	wanted       atomic.Pointer[v1alpha1.Wanted] // what the peer is told that callers here miss; nil before the first
+	created      time.Time                       // pings are numbered from it
 	lease        *lease
 	updates      chan update   // from the primary channel to the run goroutine
 	leaseChanged chan struct{} // wakes the run goroutine

@@ -32,9 +32,16 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 	if err != nil {
 		return nil, err
 	}
-	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing()}
+	told := l.wanted.Load()
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told}
 	if stream.Send(ask) == nil { // Recv returns the error
-		go l.sendPings(ctx, interval, func(ping uint64) error { return stream.Send(&v1alpha1.ExportsRequest{Ping: ping}) })
+		go l.sendPings(ctx, interval, func(ping uint64) error {
+			m := &v1alpha1.ExportsRequest{Ping: ping}
+			if now := l.wanted.Load(); now != told {
+				m.Wanted, told = now, now
+			}
+			return stream.Send(m)
+		})
 	}
 	opened, initial := time.Now(), true
 	var limiter readLimiter

@@ -76,22 +76,29 @@ type pings struct {
 }
 
 // receiveFirst returns the first message of a stream. It keeps reading pings until ctx or the
-// stream ends.
-func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error)) (first M, _ *pings, err error) {
+// stream ends, and calls each with every message.
+func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error), each ...func(M)) (first M, _ *pings, err error) {
 	p := &pings{arrived: make(chan struct{}, 1)} // no named result: the goroutine uses it later
 	type received struct {
 		message M
 		err     error
 	}
 	asked := make(chan received, 1)
+	tell := func(m M) {
+		for _, f := range each {
+			f(m)
+		}
+	}
 	go func() {
 		m, err := receive()
 		p.latest.Store(m.GetPing())
+		tell(m)
 		asked <- received{m, err}
 		var limiter readLimiter
 		for err == nil && live.Sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
+				tell(m)
 				limiter.wait(ctx, 0, proto.Size(m))
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ type Server struct {
 	subscribers subscribers
 	log         *throttle.Log // for lines that peers can cause
 	links       *Links        // nil until Join
+	wants       sync.Map      // *wants of each stream of exports, to its cluster
 
 	stopping context.Context // ends when streams must end
 	stop     context.CancelFunc
@@ -138,7 +140,8 @@ func (s *Server) ended(ctx context.Context, err error) error {
 // Exports streams this cluster's exports to the caller's cluster until the caller goes or the
 // stream's context ends.
 func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]) error {
-	req, p, err := receiveFirst(to.Context(), to.Recv)
+	wants := &wants{}
+	req, p, err := receiveFirst(to.Context(), to.Recv, wants.take)
 	if err != nil {
 		return err
 	}
@@ -146,6 +149,8 @@ func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1
 		return status.Errorf(codes.InvalidArgument, "%d known exports in the request; at most %d are allowed", len(req.GetKnown()), maxExports)
 	}
 	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *serverStream) error {
+		s.wants.Store(wants, req.GetCluster())
+		defer s.wants.Delete(wants)
 		return st.sendExports(ctx, s.outbox(req), to.Send)
 	})
 }

@@ -117,6 +117,11 @@ func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
 	if err := w.s.calls.add(w.hello.app, time.Now(), m); err != nil {
 		return status.Errorf(codes.InvalidArgument, "calls: %v", err)
 	}
+	if report := w.s.cfg.Calls; report != nil {
+		if err := report(w.hello.app, m, time.Now()); err != nil {
+			return status.Errorf(codes.InvalidArgument, "calls: %v", err)
+		}
+	}
 	w.s.metrics.refusedCalls.report(w.hello.app, m, time.Now())
 	live.Sleep(ctx, reportPause)
 	return nil

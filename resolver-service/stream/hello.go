@@ -30,6 +30,8 @@ type hello struct {
 	known    *knownEntries // until the first message is sent
 	keeps    bool          // it has a view that is not provisional
 
+	unwell string // why the app of its instance can't take calls
+
 	guards bool   // it wants to know who may call its app
 	access []byte // digest of what it knows of that
 
@@ -58,6 +60,9 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "hello: %v", err)
+		}
+		if m.Instance.Draining {
+			h.unwell = catalog.Printable(m.Instance.Unwell[:min(len(m.Instance.Unwell), maxWhy)])
 		}
 	}
 	return h, nil

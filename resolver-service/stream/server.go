@@ -83,6 +83,9 @@ type Config struct {
 	// Unreachable is called when callers agree that they don't reach a cluster, with a reason,
 	// and with an empty reason once they no longer do. It must not block. Nil: no call.
 	Unreachable func(cluster, why string)
+	// Calls takes in what sidecars of an app report of calls; nil: nobody does. Its error says that a
+	// report breaks the rules, and ends the stream.
+	Calls func(app catalog.App, m *pb.CallReport, now time.Time) error
 	// HelloTimeout bounds the wait for a client's first message. 0 means DefaultHelloTimeout.
 	HelloTimeout time.Duration
 	// MaxKnown bounds the known entries of a hello. 0 means DefaultMaxKnown.

@@ -17,6 +17,7 @@ type Sidecar struct {
 	Address   netip.AddrPort // that it has registered
 	Zone      string
 	State     SidecarState
+	Unwell    string    // why its app can't take calls, where that is why it drains
 	Since     time.Time // when its stream began
 	Version   string    // of the client
 	Runtime   string    // of the program that it is part of
@@ -123,7 +124,7 @@ func (w *watch) sidecar(c *caller) Sidecar {
 	if i == nil {
 		return s
 	}
-	s.Instance, s.Address, s.Zone, s.State = i.ID, i.Address, i.Zone, Ready
+	s.Instance, s.Address, s.Zone, s.State, s.Unwell = i.ID, i.Address, i.Zone, Ready, w.hello.unwell
 	if i.Draining || w.draining.Load() {
 		s.State = Draining
 	}

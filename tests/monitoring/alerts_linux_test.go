@@ -256,7 +256,7 @@ func (st *stage) faults() []fault {
 		{"a sidecar without mTLS", []string{"IsthmusCheckFinds"},
 			func(context.Context) { plain = st.plainApp(st.west, "cart") },
 			func() { must(st.t, plain.Kill()) }},
-		{"calls that are refused, again and again", []string{"IsthmusRefusalsSurge"},
+		{"calls that are refused, again and again", []string{"IsthmusRefusalsSurge", "IsthmusCallsFail"},
 			func(ctx context.Context) {
 				go func() {
 					for ctx.Err() == nil {

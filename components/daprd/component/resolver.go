@@ -49,6 +49,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 			awaitReady(ctx, md.Instance)
 			r.component.app.follow(ctx, turn)
 		},
+		Made:   r.component.dialer.Made,
 		Stores: stores(),
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)

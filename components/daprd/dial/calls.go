@@ -44,6 +44,8 @@ type callCounts struct {
 type clusterCounts struct {
 	failed [codes.Unauthenticated + 1]atomic.Uint64 // by code; gRPC has no other codes
 
+	made made
+
 	// The fields below belong to callCounts.mu.
 	open   map[*routeState]struct{} // of open channels
 	closed uint64                   // calls begun on channels that are closed

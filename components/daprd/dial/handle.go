@@ -48,6 +48,7 @@ func (d *Dialer) DialOptions() []grpc.DialOption {
 
 func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if c := d.channelFor(cc); c != nil {
+		_, ctx, opts := c.callee.begin(ctx, method, opts)
 		return c.conn.Invoke(ctx, method, req, reply, opts...)
 	}
 	return invoker(ctx, method, req, reply, cc, opts...)
@@ -55,7 +56,12 @@ func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *g
 
 func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if c := d.channelFor(cc); c != nil {
-		return c.conn.NewStream(ctx, desc, method, opts...)
+		call, ctx, opts := c.callee.begin(ctx, method, opts)
+		s, err := c.conn.NewStream(ctx, desc, method, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return &countedStream{s, call}, nil
 	}
 	return streamer(ctx, desc, cc, method, opts...)
 }

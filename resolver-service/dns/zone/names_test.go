@@ -78,7 +78,7 @@ func TestAppsByView(t *testing.T) {
 		{"withdrawn.shop.isthmus.internal. A +", "NOERROR aa\n" + soaLine + `
 			error: 0 Other: stale: no route to shop/withdrawn is ready: lost (lease has run out; withdrawn because whenStale is withdraw)`},
 		{"empty.shop.isthmus.internal. A +", "NOERROR aa\n" + soaLine + `
-			error: 22 No Reachable Authority: unavailable: no route to shop/empty is ready: west (no ready instance of shop/empty)`},
+			error: 22 No Reachable Authority: unavailable: no route to shop/empty is ready: west (no ready instance of shop/empty); if it runs in another cluster, it takes an AppExport there that lets the caller have it`},
 		{"dark.shop.isthmus.internal. A +", `
 			SERVFAIL
 			error: 22 No Reachable Authority: no address is known of the gateways of south: gw.south.example`},
@@ -125,7 +125,7 @@ func TestAppsInAClusterAndTheirShardsAndInstances(t *testing.T) {
 			served.shop.lost.isthmus.internal. 5 IN A 203.0.113.66
 			error: 3 Stale Answer: nothing has been heard from lost for longer than its lease; served because whenStale is serve`},
 		{"stock.shop.west.isthmus.internal. A +", "NOERROR aa\n" + soaLine + `
-			error: 22 No Reachable Authority: unavailable: no route to shop/stock is ready: west (no ready instance of shop/stock)`},
+			error: 22 No Reachable Authority: unavailable: no route to shop/stock is ready: west (no ready instance of shop/stock); if it runs in another cluster, it takes an AppExport there that lets the caller have it`},
 		{"ledger.finance.north.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + `
 			error: 0 Other: not found: the caller's view has no route to finance/ledger in cluster north`},
 		{"secret.shop.west.isthmus.internal. A +", "NXDOMAIN aa\n" + soaLine + `
@@ -169,7 +169,7 @@ func TestServiceRecords(t *testing.T) {
 			_dapr._tcp.10-0-0-1.orders.shop.west.isthmus.internal. 5 IN SRV 0 1 50002 10-0-0-1.orders.shop.west.isthmus.internal.`},
 		{"_dapr._tcp.orders.shop.isthmus.internal. TXT", "NOERROR aa\n" + soaLine},
 		{"_dapr._tcp.empty.shop.isthmus.internal. SRV +", "NOERROR aa\n" + soaLine + `
-			error: 22 No Reachable Authority: unavailable: no route to shop/empty is ready: west (no ready instance of shop/empty)`},
+			error: 22 No Reachable Authority: unavailable: no route to shop/empty is ready: west (no ready instance of shop/empty); if it runs in another cluster, it takes an AppExport there that lets the caller have it`},
 		{"_dapr._tcp.secret.shop.isthmus.internal. SRV", "NXDOMAIN aa\n" + soaLine},
 		{"orders.shop.isthmus.internal. SRV", "NOERROR aa\n" + soaLine},
 		{"cart.shop.isthmus.internal. HTTPS", `

@@ -69,7 +69,7 @@ func TestAClusterThatIsNotHeardMayHaveTheApp(t *testing.T) {
 	w.apply(says("east", has("shop/invoices", 1)))
 	w.check("10.0.0.9", []row{
 		{"invoices.shop.east.isthmus.internal. A", "NOERROR aa\ninvoices.shop.east.isthmus.internal. 30 IN A 203.0.113.7"},
-		{"there.shop.east.isthmus.internal. A +", nothing + "error: 22 No Reachable Authority: unavailable: no route to shop/there is ready: east (does not export shop/there to the caller)"},
+		{"there.shop.east.isthmus.internal. A +", nothing + "error: 22 No Reachable Authority: unavailable: no route to shop/there is ready: east (does not export shop/there to the caller: no AppExport there lets it in)"},
 	})
 }
 

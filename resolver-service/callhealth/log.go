@@ -1,0 +1,269 @@
+package callhealth
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// Bounds of what is kept. A reporting app fills only its own room, whatever names it makes up.
+const (
+	maxWays    = 20_000 // in all
+	maxAppWays = 64     // with a name, of one reporting app
+	maxReport  = 100    // entries of one kind in a report
+	maxWhy     = 256    // bytes
+)
+
+// What is kept of a way covers the last minute.
+const (
+	slotTime = 5 * time.Second
+	slots    = 12
+)
+
+// source tells who has seen the calls of a way.
+type source uint8
+
+const (
+	byLookup source = iota // the caller's lookup, which refused them
+	byGuard                // the callee's guard, which refused them
+	byCall                 // the caller's sidecar, which made them
+)
+
+// way is a caller's way to a callee. All for which the reporting app has no room are one way
+// without a callee or, by its guard, without a caller.
+type way struct {
+	source        source
+	caller        catalog.App
+	callerCluster string // "local", another one, or empty where that is not known
+	callee        catalog.App
+	cluster       string // that the calls went to
+}
+
+// tally counts calls by how they ended.
+type tally struct{ refused, failed, slow, fine uint64 }
+
+func (t *tally) bad() uint64 { return t.refused + t.failed + t.slow }
+
+func (t *tally) add(o tally) {
+	t.refused, t.failed, t.slow, t.fine = t.refused+o.refused, t.failed+o.failed, t.slow+o.slow, t.fine+o.fine
+}
+
+// record is what is known of a way that had calls which did not end well.
+type record struct {
+	window  [slots]tally
+	slot    int64  // the number of the newest
+	waiting uint64 // as of the newest report
+
+	since   time.Time // of the first that did not end well, with no minute without one since
+	last    time.Time // of the newest
+	fineAt  time.Time // of the newest that did
+	outcome string    // of the newest: a lookup's, or a gRPC code
+	why     string    // what the sidecar says of it
+}
+
+// turn makes the window that of now.
+func (r *record) turn(now time.Time) {
+	slot := now.UnixNano() / int64(slotTime)
+	for range min(max(0, slot-r.slot), slots) {
+		r.slot++
+		r.window[r.slot%slots] = tally{}
+	}
+	r.slot = slot
+}
+
+func (r *record) sum() (all tally) {
+	for i := range r.window {
+		all.add(r.window[i])
+	}
+	return all
+}
+
+// log has the records by the app that reported them.
+type log struct {
+	mu      sync.Mutex
+	apps    map[catalog.App]map[way]*record
+	count   int
+	checked time.Time // when room was last made
+}
+
+// entry is one of a report.
+type entry struct {
+	way
+	tally
+	waiting      uint64
+	outcome, why string
+}
+
+// report takes in what a sidecar of an app reports. Its error says that the report breaks the rules.
+func (l *log) report(app catalog.App, m *v1alpha1.CallReport, now time.Time) error {
+	if n := max(len(m.GetRefusedLookups()), len(m.GetMade())); n > maxReport {
+		return fmt.Errorf("%d entries; at most %d are taken", n, maxReport)
+	}
+	entries, err := entriesOf(app, m)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range entries {
+		l.add(app, &entries[i], now)
+	}
+	return nil
+}
+
+// entriesOf reads a report.
+func entriesOf(app catalog.App, m *v1alpha1.CallReport) (all []entry, err error) {
+	parse := func(m *v1alpha1.App) (callee catalog.App) {
+		if m != nil && err == nil {
+			callee, err = wire.ParseApp(m)
+		}
+		return callee
+	}
+	for _, r := range m.GetRefusedLookups() {
+		if o, err := catalog.ParseOutcome(r.GetOutcome()); err == nil && o != catalog.OK {
+			all = append(all, entry{
+				way: way{source: byLookup, caller: app, callerCluster: catalog.LocalCluster, callee: parse(r.GetCallee())}, tally: tally{refused: r.GetCount()}, outcome: o.String(),
+			})
+		}
+	}
+	for _, c := range m.GetMade() {
+		e := entry{
+			way:   way{source: byCall, caller: app, callerCluster: catalog.LocalCluster, callee: parse(c.GetCallee()), cluster: c.GetCluster()},
+			tally: tally{failed: c.GetFailed(), slow: c.GetSlow(), fine: c.GetFine()}, waiting: c.GetWaiting(), outcome: shown(c.GetCode()), why: shown(c.GetWhy()),
+		}
+		if e.cluster != "" && catalog.CheckCluster(e.cluster) != nil {
+			return nil, fmt.Errorf("made: %w", catalog.CheckCluster(e.cluster))
+		}
+		all = append(all, e)
+	}
+	for _, c := range m.GetCalls() {
+		e := entry{
+			way:   way{source: byGuard, caller: catalog.App{Namespace: c.GetCaller().GetNamespace(), ID: c.GetCaller().GetId()}, callee: app, cluster: catalog.LocalCluster},
+			tally: tally{refused: c.GetRefused() + c.GetNotReady(), fine: c.GetLetIn() + c.GetObserved()}, outcome: catalog.Denied.String(),
+		}
+		if c.GetRefused() == 0 {
+			e.outcome = catalog.NotReady.String()
+		}
+		if cluster := c.GetCluster(); cluster == catalog.LocalCluster || catalog.CheckCluster(cluster) == nil {
+			e.callerCluster = cluster
+		}
+		all = append(all, e)
+	}
+	return all, err
+}
+
+// shown is a text of a sidecar as operators may see it.
+func shown(s string) string { return catalog.Printable(s[:min(len(s), maxWhy)]) }
+
+// add takes in an entry. A way that calls go well on gets no record; mu is held.
+func (l *log) add(app catalog.App, e *entry, now time.Time) {
+	r := l.apps[app][e.way]
+	if r == nil {
+		if e.bad()+e.waiting == 0 {
+			return
+		}
+		if r = l.room(app, e, now); r == nil {
+			return
+		}
+	}
+	r.turn(now)
+	if e.bad()+e.waiting > 0 {
+		if now.Sub(r.last) > time.Minute {
+			r.since = now
+		}
+		r.last, r.outcome, r.why = now, cmp.Or(e.outcome, r.outcome), cmp.Or(e.why, r.why)
+	}
+	if e.fine > 0 {
+		r.fineAt = now
+	}
+	r.waiting = e.waiting
+	r.window[r.slot%slots].add(e.tally)
+}
+
+// room makes a record for an entry, or finds the one without a name; nil if there is no room at all.
+func (l *log) room(app catalog.App, e *entry, now time.Time) *record {
+	if (len(l.apps[app]) >= maxAppWays || l.count >= maxWays) && now.Sub(l.checked) > time.Second {
+		l.checked = now
+		l.forget(now)
+	}
+	w := e.way
+	if len(l.apps[app]) >= maxAppWays { // one for each source is without a name
+		if w.source == byGuard {
+			w.caller, w.callerCluster = catalog.App{}, ""
+		} else {
+			w.callee, w.cluster = catalog.App{}, ""
+		}
+	}
+	if r := l.apps[app][w]; r != nil {
+		return r
+	}
+	if l.count >= maxWays {
+		return nil
+	}
+	if l.apps == nil {
+		l.apps = map[catalog.App]map[way]*record{}
+	}
+	if l.apps[app] == nil {
+		l.apps[app] = map[way]*record{}
+	}
+	r := &record{slot: now.UnixNano() / int64(slotTime)}
+	l.apps[app][w] = r
+	l.count++
+	return r
+}
+
+// forget drops the records without anything in the last minute; mu is held.
+func (l *log) forget(now time.Time) {
+	for app, ways := range l.apps {
+		maps.DeleteFunc(ways, func(_ way, r *record) bool {
+			old := now.Sub(r.last) > time.Minute
+			if old {
+				l.count--
+			}
+			return old
+		})
+		if len(ways) == 0 {
+			delete(l.apps, app)
+		}
+	}
+}
+
+// seen is a way whose calls did not end well lately, with its last minute.
+type seen struct {
+	way
+	tally
+	record
+}
+
+// settledFor is how long a way must have had no failure, and calls that end well, to count as well
+// again. Sidecars report every 5 s, each by itself.
+const settledFor = 12 * time.Second
+
+// current returns the ways whose calls do not end well, those with the most failures first.
+func (l *log) current(now time.Time) (all []seen) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(now)
+	for _, ways := range l.apps {
+		for w, r := range ways {
+			r.turn(now)
+			if now.Sub(r.last) > settledFor {
+				r.waiting = 0 // its sidecar says so no more
+			}
+			if now.Sub(r.last) <= settledFor || !r.fineAt.After(r.last) {
+				all = append(all, seen{w, r.sum(), *r})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b seen) int {
+		return cmp.Or(cmp.Compare(b.bad()+b.waiting, a.bad()+a.waiting), a.caller.Compare(b.caller), a.callee.Compare(b.callee), cmp.Compare(a.cluster, b.cluster), int(a.source)-int(b.source))
+	})
+	return all
+}
