@@ -6,10 +6,12 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// CallerHeader is the HTTP header in which a sidecar with the middleware
-// "middleware.http.isthmus.caller" tells its app who makes a call: the SPIFFE ID of the caller's
-// certificate. The middleware takes out what a caller has sent in it.
-const CallerHeader = "Isthmus-Caller"
+// The headers in which a sidecar tells its app who makes a call. It takes out what a caller has sent
+// in them.
+const (
+	CallerHeader        = "Isthmus-Caller"         // the SPIFFE ID of the caller's certificate
+	CallerClusterHeader = "Isthmus-Caller-Cluster" // the cluster's name, where the certificate tells
+)
 
 // ParseCaller reads a [CallerHeader].
 func ParseCaller(header string) (ID, error) {

@@ -75,6 +75,22 @@ func (c *Caller) Cluster() string {
 	return ""
 }
 
+// ClusterName is the name of the cluster that the caller counts as one of, also of this one. It is
+// empty where the certificate does not tell, and before it is known who may call.
+func (c *Caller) ClusterName() string {
+	a, ok := c.guard.access.Load()
+	if !ok {
+		return ""
+	}
+	if cluster := c.judged(a).cluster; cluster != catalog.LocalCluster {
+		return cluster
+	}
+	return c.guard.cluster
+}
+
+// Cluster is the name of the cluster that the app runs in.
+func (g *Guard) Cluster() string { return g.cluster }
+
 // verdict is what becomes of a caller's calls while an access stands.
 type verdict struct {
 	access  *access
@@ -139,13 +155,7 @@ func (c *Caller) admit(ctx context.Context, halves uint64) error {
 			return err
 		}
 	}
-	v := c.verdict.Load()
-	if v == nil || v.access != a {
-		v = c.guard.judge(c, a)
-		if v.outcome != NotReady {
-			c.verdict.Store(v)
-		} // otherwise the next call may end differently while the access stands
-	}
+	v := c.judged(a)
 	c.calls[v.outcome].Add(halves)
 	if v.refusal == nil {
 		return nil
@@ -156,6 +166,18 @@ func (c *Caller) admit(ctx context.Context, halves uint64) error {
 	}
 	c.guard.log.Warn(c.String(), "refused a call", "caller", c.shown(), "app", c.guard.self.App.String(), "why", v.refusal.Reason)
 	return v.refusal
+}
+
+// judged is what becomes of the caller's calls by an access.
+func (c *Caller) judged(a *access) *verdict {
+	v := c.verdict.Load()
+	if v == nil || v.access != a {
+		v = c.guard.judge(c, a)
+		if v.outcome != NotReady {
+			c.verdict.Store(v)
+		} // otherwise the next call may end differently while the access stands
+	}
+	return v
 }
 
 func (c *Caller) shown() string {

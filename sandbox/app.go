@@ -42,8 +42,8 @@ type Reply struct {
 	Instance  string            `json:"instance"`
 	Method    string            `json:"method"`
 	Path      string            `json:"path"`
-	Call      int64             `json:"call"` // how many calls this instance has had, this one included
-	Header    map[string]string `json:"header"`
+	Call      int64             `json:"call"`   // how many calls this instance has had, this one included
+	Header    map[string]string `json:"header"` // all values of each, with commas between them
 }
 
 // AppOptions say who an App says it is.
@@ -146,7 +146,7 @@ func (a *App) handler() http.Handler {
 		reply := a.reply()
 		reply.Method, reply.Path = r.Method, r.URL.Path
 		for name := range r.Header {
-			reply.Header[name] = r.Header.Get(name)
+			reply.Header[name] = strings.Join(r.Header.Values(name), ", ")
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(reply) // the caller has gone when this fails

@@ -183,6 +183,11 @@ func (d *Daprd) Post(ctx context.Context, id, method, body string, header http.H
 	return d.call(ctx, http.MethodPost, d.InvokeURL(id, method), strings.NewReader(body), header)
 }
 
+// Chunked is [Daprd.Post] for a body of unknown length.
+func (d *Daprd) Chunked(ctx context.Context, id, method, body string, header http.Header) (*Reply, error) {
+	return d.call(ctx, http.MethodPost, d.InvokeURL(id, method), io.MultiReader(strings.NewReader(body)), header)
+}
+
 // ActorURL is where this sidecar takes a call of an actor, type/id.
 func (d *Daprd) ActorURL(actor, method string) string {
 	return "http://" + d.HTTP + "/v1.0/actors/" + actor + "/method/" + method

@@ -74,7 +74,7 @@ func (a *App) answer(verb, path, name, takes string, md metadata.MD) ([]byte, er
 	reply := a.reply()
 	reply.Method, reply.Path = verb, path
 	for name, values := range md {
-		reply.Header[name] = values[0]
+		reply.Header[name] = strings.Join(values, ", ")
 	}
 	text, err := json.Marshal(reply)
 	if err != nil {

@@ -27,11 +27,15 @@ func main() {
 		dapr.Fatal(err)
 	}
 	isthmus := component.New(log, dialer)
+	isthmus.SetSelf(component.SelfFromArgs(os.Args))
 	isthmus.SetApp(component.AppFromArgs(os.Args))
 	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))
 	isthmus.Register(nameresolution.DefaultRegistry)
 	isthmus.RegisterGuard(http.DefaultRegistry)
-	component.RegisterCaller(http.DefaultRegistry)
+	isthmus.RegisterCaller(http.DefaultRegistry)
+	if err := isthmus.RegisterServer(); err != nil {
+		dapr.Fatal(err)
+	}
 	isthmus.ExportMetrics()
 	stop := isthmus.DrainOnSignals()
 	defer stop()

@@ -54,7 +54,7 @@ func (raw) Unmarshal(b []byte, v any) error {
 }
 
 // http makes a call as a caller's sidecar makes it for an app that speaks HTTP, and returns the
-// status and the body.
+// status and the body. A header alone is one without a value.
 func (o *outsider) http(ctx context.Context, method string, header ...string) (code int, body string, err error) {
 	field := func(b []byte, n protowire.Number, v []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
@@ -65,11 +65,18 @@ func (o *outsider) http(ctx context.Context, method string, header ...string) (c
 	message := field(field(nil, 1, []byte(method)), 4, varint(1, 1)) // InvokeRequest: method, GET
 	request := varint(1, 1)                                          // InternalInvokeRequest: version 1
 	for i := 0; i < len(header); i += 2 {
-		request = field(request, 2, field(field(nil, 1, []byte(header[i])), 2, field(nil, 1, []byte(header[i+1]))))
+		var values []byte
+		for _, value := range header[i+1 : min(i+2, len(header))] {
+			values = field(values, 1, []byte(value))
+		}
+		request = field(request, 2, field(field(nil, 1, []byte(header[i])), 2, values))
 	}
 	request = field(request, 3, message)
 	var answer []byte
-	err = o.conn.Invoke(metadata.AppendToOutgoingContext(ctx, header...), "/dapr.proto.internals.v1.ServiceInvocation/CallLocal", &request, &answer, grpc.ForceCodec(raw{}))
+	if len(header)%2 == 0 {
+		ctx = metadata.AppendToOutgoingContext(ctx, header...)
+	}
+	err = o.conn.Invoke(ctx, "/dapr.proto.internals.v1.ServiceInvocation/CallLocal", &request, &answer, grpc.ForceCodec(raw{}))
 	if err != nil {
 		return 0, "", err
 	}

@@ -2,35 +2,110 @@ package component
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/dapr/components-contrib/middleware"
 	pipeline "github.com/dapr/dapr/pkg/components/middleware/http"
+	invoke "github.com/dapr/dapr/pkg/messaging/v1"
 	daprmiddleware "github.com/dapr/dapr/pkg/middleware"
+	"github.com/dapr/dapr/pkg/security"
 	"github.com/dapr/kit/logger"
-	"github.com/spiffe/go-spiffe/v2/spiffegrpc/grpccredentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
+// What an app is told of its caller.
+const (
+	toldApp = iota
+	toldNamespace
+	toldID
+	toldCluster
+)
+
+// told are the headers in which it is told. A caller can't send them.
+var told = [...]string{
+	toldApp: invoke.CallerIDHeader, toldNamespace: invoke.CallerNamespaceHeader,
+	toldID: strings.ToLower(identity.CallerHeader), toldCluster: strings.ToLower(identity.CallerClusterHeader),
+}
+
+// reserved are the beginnings of all headers that say who calls, or whom.
+var reserved = [...]string{"dapr-caller-", "dapr-callee-", "isthmus-"}
+
+// bridged begins the headers by which bridges for actors talk with each other, and with actors.
+const bridged = "isthmus-actor-"
+
+// isReserved tells whether an app could take a header for one that says who calls. Frameworks
+// ignore case, and many make one character of all that are no letter or digit.
+func isReserved(name string) bool {
+	return slices.ContainsFunc(reserved[:], func(prefix string) bool {
+		if len(name) < len(prefix) {
+			return false
+		}
+		for i := range len(prefix) {
+			b := name[i]
+			switch {
+			case 'A' <= b && b <= 'Z':
+				b += 'a' - 'A'
+			case 'a' <= b && b <= 'z' || '0' <= b && b <= '9':
+			default:
+				b = '-'
+			}
+			if b != prefix[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// SelfFromArgs is the app that daprd's arguments, and its environment, name.
+func SelfFromArgs(args []string) catalog.App {
+	flags := daprdFlags()
+	id := flags.String("app-id", "", "")
+	_ = flags.Parse(doubleDashes(args)) // daprd reports the mistake
+	return catalog.App{Namespace: security.CurrentNamespace(), ID: *id}
+}
+
 // RegisterCaller adds the middleware "middleware.http.isthmus.caller" to Dapr's. In the
-// appHttpPipeline it tells the app who makes a call, by the caller's certificate: the bridge for
-// actors decides by it. It refuses nothing.
-func RegisterCaller(to *pipeline.Registry) {
+// appHttpPipeline it keeps the headers that say who calls true for what comes over no connection of
+// a peer: the app's own calls of itself, and messages. It refuses nothing.
+func (c *Component) RegisterCaller(to *pipeline.Registry) {
 	to.RegisterComponent(func(logger.Logger) pipeline.FactoryMethod {
-		return func(middleware.Metadata) (daprmiddleware.HTTP, error) { return tellCaller, nil }
+		return func(middleware.Metadata) (daprmiddleware.HTTP, error) { return c.tellCaller, nil }
 	}, Name+".caller")
 }
 
 // tellCaller is the middleware.
-func tellCaller(next http.Handler) http.Handler {
+func (c *Component) tellCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Header.Del(identity.CallerHeader)
-		if p, ok := peer.FromContext(r.Context()); ok {
-			if id, ok := grpccredentials.PeerIDFromPeer(p); ok {
-				r.Header.Set(identity.CallerHeader, id.String())
-			}
-		}
+		c.cleanRequest(r)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// cleanRequest does it for a request to the app. Those of peers are clean: they have come by the
+// interceptors.
+func (c *Component) cleanRequest(r *http.Request) {
+	in := c.inbound(r.Context())
+	if !in.own {
+		return
+	}
+	for name := range r.Header {
+		if in.isForged(name) {
+			delete(r.Header, name)
+		}
+	}
+	// daprd's own requests, such as those with messages, have come by none of its servers.
+	_, overGRPC := peer.FromContext(r.Context())
+	if overGRPC || r.Context().Value(http.ServerContextKey) != nil {
+		for i, name := range told {
+			if in.values[i] != "" {
+				r.Header.Set(name, in.values[i])
+			}
+		}
+		r.Header.Set(invoke.CalleeIDHeader, in.self.ID)
+	}
 }

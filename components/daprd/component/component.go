@@ -18,6 +18,7 @@ import (
 	registry "github.com/dapr/dapr/pkg/components/nameresolution"
 	"github.com/dapr/kit/logger"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
@@ -34,6 +35,7 @@ const drainTimeout = 2 * time.Second
 type Component struct {
 	log       *slog.Logger
 	dialer    *dial.Dialer
+	self      catalog.App
 	plainText bool
 	app       *App                                                     // nil if no app takes calls
 	create    func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
@@ -51,6 +53,9 @@ type Component struct {
 func New(log *slog.Logger, dialer *dial.Dialer) *Component {
 	return &Component{log: log, dialer: dialer, listenForSignals: func() {}}
 }
+
+// SetSelf names the app behind the sidecar.
+func (c *Component) SetSelf(self catalog.App) { c.self = self }
 
 // SetApp sets the app behind the sidecar; nil if no app takes calls.
 func (c *Component) SetApp(app *App) { c.app = app }

@@ -110,7 +110,7 @@ func mark(ctx context.Context, c *nameresolution.Caller) {
 }
 
 // RegisterGuard adds the middleware "middleware.http.isthmus" to Dapr's. In the appHttpPipeline it
-// guards an app that is called by HTTP.
+// guards an app that is called by HTTP, and does what [Component.RegisterCaller] tells.
 func (c *Component) RegisterGuard(to *pipeline.Registry) {
 	to.RegisterComponent(func(logger.Logger) pipeline.FactoryMethod {
 		return func(middleware.Metadata) (daprmiddleware.HTTP, error) { return c.guarded, nil }
@@ -120,6 +120,7 @@ func (c *Component) RegisterGuard(to *pipeline.Registry) {
 // guarded is the middleware.
 func (c *Component) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.cleanRequest(r)
 		g := c.guard.Load()
 		if _, called := peer.FromContext(r.Context()); !called {
 			next.ServeHTTP(w, r) // the sidecar's own call: its configuration, health and the like
