@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/live"
 )
 
 // App is a small app in this process, to stand behind a sidecar.
@@ -115,8 +117,8 @@ func (a *App) Begun(method string) Begun {
 // Slow has each call take so much longer from now on.
 func (a *App) Slow(by time.Duration) { a.slow.Store(int64(by)) }
 
-// begin notes a call, and takes its time for it.
-func (a *App) begin(method, takes string) {
+// begin notes a call, and takes its time for it, until ctx ends.
+func (a *App) begin(ctx context.Context, method, takes string) {
 	a.mu.Lock()
 	b := a.begun[method]
 	if b.Count++; b.Count == 1 {
@@ -125,7 +127,7 @@ func (a *App) begin(method, takes string) {
 	a.begun[method] = b
 	a.mu.Unlock()
 	lasts, _ := time.ParseDuration(takes)
-	time.Sleep(lasts + time.Duration(a.slow.Load()))
+	live.Sleep(ctx, lasts+time.Duration(a.slow.Load()))
 }
 
 func (a *App) handler() http.Handler {
@@ -142,7 +144,7 @@ func (a *App) handler() http.Handler {
 		mux.HandleFunc("DELETE /actors/{type}/{id}", func(http.ResponseWriter, *http.Request) {})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		a.begin(strings.TrimPrefix(r.URL.Path, "/"), r.URL.Query().Get("takes"))
+		a.begin(r.Context(), strings.TrimPrefix(r.URL.Path, "/"), r.URL.Query().Get("takes"))
 		reply := a.reply()
 		reply.Method, reply.Path = r.Method, r.URL.Path
 		for name := range r.Header {

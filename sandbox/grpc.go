@@ -37,7 +37,7 @@ func (a *App) grpc() (serve func(net.Listener) error, stop func()) {
 			if err := stream.RecvMsg(&question); err != nil {
 				return err
 			}
-			text, err := a.answer(method, method, question.GetValue(), first(md, "takes"), md)
+			text, err := a.answer(stream.Context(), method, method, question.GetValue(), first(md, "takes"), md)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func (a *App) grpc() (serve func(net.Listener) error, stop func()) {
 				return err
 			}
 			in := readInvocation(request.ProtoReflect().GetUnknown())
-			text, err := a.answer(in.verb, "/"+in.method, in.method, in.query.Get("takes"), md)
+			text, err := a.answer(stream.Context(), in.verb, "/"+in.method, in.method, in.query.Get("takes"), md)
 			if err != nil {
 				return err
 			}
@@ -69,8 +69,8 @@ func first(md metadata.MD, name string) string {
 }
 
 // answer is the answer to a call, once it is due.
-func (a *App) answer(verb, path, name, takes string, md metadata.MD) ([]byte, error) {
-	a.begin(name, takes)
+func (a *App) answer(ctx context.Context, verb, path, name, takes string, md metadata.MD) ([]byte, error) {
+	a.begin(ctx, name, takes)
 	reply := a.reply()
 	reply.Method, reply.Path = verb, path
 	for name, values := range md {
