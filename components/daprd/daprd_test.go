@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -96,12 +95,6 @@ func (m *mesh) within(d time.Duration) context.Context {
 	return ctx
 }
 
-// sharedConnectionClosed is the error of a call that daprd failed because of another call. When a
-// call ends with Unavailable, daprd closes their shared connection and repeats only that call. It
-// happens if an instance restarts at its address within a second. Only daprd could fix it; a second
-// attempt succeeds.
-const sharedConnectionClosed = "the client connection is closing"
-
 // callSteadily makes calls until the returned function is called. None may fail.
 func (m *mesh) callSteadily(from *sandbox.Daprd) (stop func() (calls int64)) {
 	var callers sync.WaitGroup
@@ -111,10 +104,6 @@ func (m *mesh) callSteadily(from *sandbox.Daprd) (stop func() (calls int64)) {
 		callers.Go(func() {
 			for ctx.Err() == nil {
 				_, err := from.Invoke(m.t.Context(), "orders", "list", nil)
-				if err != nil && strings.Contains(err.Error(), sharedConnectionClosed) {
-					m.t.Logf("after %d calls, repeating one: %v", calls.Load(), err)
-					_, err = from.Invoke(m.t.Context(), "orders", "list", nil)
-				}
 				if err != nil {
 					m.t.Errorf("after %d calls: %v", calls.Load(), err)
 					return

@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,7 @@ type channel struct {
 	app    catalog.App
 	conn   *grpc.ClientConn
 	plain  bool         // no TLS: a gateway routes by :authority
-	calls  atomic.Int64 // under way
+	calls  atomic.Int64 // under way, also before they have an endpoint; negative once none may begin
 
 	idleTimer *time.Timer // belongs to Dialer.mu
 
@@ -83,6 +84,14 @@ func (c *channel) Close() {
 	defer c.mu.Unlock()
 	c.cc = nil
 }
+
+// beginCall counts a call in, until endCall. It returns false if the channel is closed.
+func (c *channel) beginCall() bool { return c.calls.Add(1) > 0 }
+
+func (c *channel) endCall() { c.calls.Add(-1) }
+
+// endCalls makes beginCall return false from now on. It returns false if calls are under way.
+func (c *channel) endCalls() bool { return c.calls.CompareAndSwap(0, math.MinInt64/2) }
 
 func (c *channel) close() {
 	_ = c.conn.Close() // its only error is that it was closed before

@@ -189,7 +189,7 @@ func (d *Dialer) closeIdle(c *channel) {
 		d.mu.Unlock()
 		return
 	}
-	if c.calls.Load() > 0 {
+	if !c.endCalls() {
 		c.idleTimer.Reset(channelIdleTimeout)
 		d.mu.Unlock()
 		return

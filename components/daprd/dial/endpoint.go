@@ -73,12 +73,10 @@ const (
 // beginCall counts a call in. gRPC calls the returned function when the call ends.
 func (e *endpoint) beginCall() func(balancer.DoneInfo) {
 	e.calls.Add(1)
-	e.channel.calls.Add(1)
 	e.channel.dialer.watcher.callBegan()
 	start := time.Since(processStart)
 	return func(info balancer.DoneInfo) {
 		e.calls.Add(-1)
-		e.channel.calls.Add(-1)
 		e.channel.dialer.watcher.callEnded()
 		if info.Err != nil {
 			e.route.counts.fail(status.Code(info.Err))

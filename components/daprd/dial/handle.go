@@ -7,9 +7,11 @@ import (
 	_ "unsafe" // for go:linkname
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -47,23 +49,31 @@ func (d *Dialer) DialOptions() []grpc.DialOption {
 }
 
 func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if c := d.channelFor(cc); c != nil {
-		_, ctx, opts := c.callee.begin(ctx, method, opts)
-		return c.conn.Invoke(ctx, method, req, reply, opts...)
+	c, err := d.beginCall(cc)
+	switch {
+	case err != nil:
+		return err
+	case c == nil:
+		return invoker(ctx, method, req, reply, cc, opts...)
 	}
-	return invoker(ctx, method, req, reply, cc, opts...)
+	_, ctx, opts = c.makeCall(ctx, method, opts)
+	return c.conn.Invoke(ctx, method, req, reply, opts...)
 }
 
 func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if c := d.channelFor(cc); c != nil {
-		call, ctx, opts := c.callee.begin(ctx, method, opts)
-		s, err := c.conn.NewStream(ctx, desc, method, opts...)
-		if err != nil {
-			return nil, err
-		}
-		return &countedStream{s, call}, nil
+	c, err := d.beginCall(cc)
+	switch {
+	case err != nil:
+		return nil, err
+	case c == nil:
+		return streamer(ctx, desc, cc, method, opts...)
 	}
-	return streamer(ctx, desc, cc, method, opts...)
+	call, ctx, opts := c.makeCall(ctx, method, opts)
+	s, err := c.conn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &countedStream{s, call}, nil
 }
 
 // Wrap returns a resolver builder that answers our names and leaves all others to stock.
@@ -125,44 +135,45 @@ func (d *Dialer) setCredentials(to *callee, creds credentials.TransportCredentia
 	to.creds = creds
 }
 
-// channelFor returns the channel behind a connection of daprd's, or nil if it is not to one of our
-// names.
-func (d *Dialer) channelFor(cc *grpc.ClientConn) *channel {
-	if c, ok := d.byConn.Load(cc); ok {
-		return c.(*channel)
+// beginCall counts a call in at the channel behind a connection of daprd's. The channel is nil if
+// the connection is not to one of our names.
+func (d *Dialer) beginCall(cc *grpc.ClientConn) (*channel, error) {
+	if c, ok := d.byConn.Load(cc); ok && c.(*channel).beginCall() {
+		return c.(*channel), nil
 	}
-	return d.bindChannel(cc)
-}
-
-// bindChannel gives a connection a channel on its first call. It returns nil if the connection is
-// closed, or not to one of our names.
-func (d *Dialer) bindChannel(cc *grpc.ClientConn) *channel {
 	prefix, address, ok := strings.Cut(cc.Target(), ":///")
 	if !ok {
 		address = cc.Target()
 	}
 	found, ours := d.byAddress.Load(address)
 	if !ours || ok && prefix == scheme { // the interceptors are on a channel's own connection, too
-		return nil
+		return nil, nil
 	}
 	to := found.(*callee)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.releaseClosed(to)
-	if c := to.conns[cc]; c != nil {
-		return c
+	if to.creds == nil {
+		return nil, nil // gRPC's own resolver answers for every connection
 	}
-	if to.creds == nil || cc.GetState() == connectivity.Shutdown {
-		return nil
+	if c := to.conns[cc]; c != nil {
+		c.beginCall()
+		return c, nil
 	}
 	c, err := d.acquireChannel(to)
 	if err != nil {
-		d.log.Error("cannot open a channel to an app; its calls fail", "app", to.app.String(), "err", err)
-		return nil
+		return nil, status.Errorf(codes.Unavailable, "open a channel to %s as %s: %v", to.app, to.address, err)
 	}
-	to.conns[cc] = c
-	d.byConn.Store(cc, c)
-	return c
+	c.beginCall()
+	// daprd closes a connection when a call on it ends with Unavailable. Another call may have
+	// taken that connection from the pool just before, and does not fail with it.
+	if cc.GetState() == connectivity.Shutdown {
+		d.releaseChannel(c)
+	} else {
+		to.conns[cc] = c
+		d.byConn.Store(cc, c)
+	}
+	return c, nil
 }
 
 // releaseClosed releases the channels of closed connections. The caller holds the lock.

@@ -37,7 +37,7 @@ const (
 	// is how long a path has to exist before calls must find it.
 	viewGrace   = 300 * time.Millisecond
 	pathSettles = 2 * time.Second
-	// historyCallers is how many callers call at a time, each on its own connection.
+	// historyCallers is how many callers call at a time.
 	historyCallers = 3
 	// shareWindow is how many calls are counted to compare shares.
 	shareWindow = 200
@@ -62,7 +62,7 @@ type execution struct {
 
 // Every history holds these invariants. A ready instance soon has its share, whatever happened
 // before. No call goes where no view leads. A call that no instance began does not fail while a
-// path exists. No call runs more than twice, or more than once without repeats. After Close nothing
+// path exists. No call ends with Canceled, which daprd does not repeat. No call runs more than twice, or more than once without repeats. After Close nothing
 // is left.
 func TestHistories(t *testing.T) {
 	first, pauses := *from, stillness.Begin(t)
@@ -88,8 +88,9 @@ func TestHistories(t *testing.T) {
 func (h *history) run() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calling sync.WaitGroup
+	pool := new(daprdPool)
 	for range historyCallers {
-		calling.Go(func() { h.caller(ctx) })
+		calling.Go(func() { h.caller(ctx, pool) })
 	}
 	var err error
 	for range *bursts {
@@ -108,26 +109,44 @@ func (h *history) run() error {
 	return errors.Join(err, h.checkCalls(), h.checkClosed())
 }
 
-// caller makes calls one after the other. As daprd does, it dials again after Unavailable.
-func (h *history) caller(ctx context.Context) {
-	var conn *grpc.ClientConn
+// caller makes calls one after the other.
+func (h *history) caller(ctx context.Context, pool *daprdPool) {
 	for n := 0; ctx.Err() == nil; n++ {
-		if conn == nil {
-			var err error
-			if conn, err = daprdDial(h.t, h.Dialer, h.Name(planOf(orders))); err != nil {
-				h.t.Errorf("dial: %v", err)
-				return
-			}
+		conn, err := pool.get(h)
+		if err != nil {
+			h.t.Errorf("dial: %v", err)
+			return
 		}
 		if err := h.call(conn, n%4 == 0); status.Code(err) == codes.Unavailable {
-			_ = conn.Close()
-			conn = nil
+			pool.destroy(conn)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	if conn != nil {
-		_ = conn.Close()
+}
+
+// daprdPool has the connection that all callers share, as in daprd. When a call on it ends with
+// Unavailable, daprd closes it, and dials again for the next call.
+type daprdPool struct {
+	mu   sync.Mutex
+	conn *grpc.ClientConn
+}
+
+func (p *daprdPool) get(h *history) (conn *grpc.ClientConn, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn == nil {
+		p.conn, err = daprdDial(h.t, h.Dialer, h.Name(planOf(orders)))
 	}
+	return p.conn, err
+}
+
+func (p *daprdPool) destroy(conn *grpc.ClientConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn == conn {
+		p.conn = nil
+	}
+	_ = conn.Close()
 }
 
 func (h *history) call(conn *grpc.ClientConn, proxied bool) error {
@@ -286,6 +305,9 @@ func (h *history) checkCalls() error {
 		repeats := h.retry && !c.proxied
 		if most := 1; len(c.executions) > most && (!repeats || len(c.executions) > most+1) {
 			return fmt.Errorf("call %d ran %d times, and repeats are wanted: %v", id, len(c.executions), repeats)
+		}
+		if status.Code(c.err) == codes.Canceled || c.err != nil && strings.Contains(c.err.Error(), "bypassed") {
+			return fmt.Errorf("call %d, from %s to %s: %w", id, c.began.Format("05.000"), c.ended.Format("05.000"), c.err)
 		}
 		cut := c.faults
 		if repeats {

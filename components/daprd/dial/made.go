@@ -90,7 +90,7 @@ func (d *Dialer) Made() (all []nameresolution.Made) {
 
 // madeCall is a call of daprd's under way.
 type madeCall struct {
-	callee *callee
+	channel *channel
 	// answers tells that the first message is the answer: it is one of daprd's own calls. An app's
 	// stream may wait for events as long as it likes.
 	answers  bool
@@ -108,9 +108,9 @@ var answeringMethods = []string{
 	"/dapr.proto.internals.v1.ServiceInvocation/CallLocal", "/dapr.proto.internals.v1.ServiceInvocation/CallLocalStream",
 }
 
-// begin counts a call in, and returns what to make it with.
-func (c *callee) begin(ctx context.Context, method string, opts []grpc.CallOption) (*madeCall, context.Context, []grpc.CallOption) {
-	made := &madeCall{callee: c, answers: slices.Contains(answeringMethods, method), start: time.Since(processStart)}
+// makeCall returns what to make a call with that beginCall has counted in. It ends the count.
+func (c *channel) makeCall(ctx context.Context, method string, opts []grpc.CallOption) (*madeCall, context.Context, []grpc.CallOption) {
+	made := &madeCall{channel: c, answers: slices.Contains(answeringMethods, method), start: time.Since(processStart)}
 	return made, context.WithValue(ctx, madeKey{}, made), append(slices.Clip(opts), grpc.OnFinish(made.end))
 }
 
@@ -145,12 +145,13 @@ func (c *madeCall) message() {
 
 // end counts how the call ended. gRPC calls it once.
 func (c *madeCall) end(err error) {
+	defer c.channel.endCall()
 	now, messages, at := time.Since(processStart), c.messages.Load(), c.at.Load()
 	if at == nil {
 		if code := status.Code(err); fails(code) || code == codes.DeadlineExceeded {
-			c.callee.counts.mu.Lock()
-			at = c.callee.counts.of("")
-			c.callee.counts.mu.Unlock()
+			c.channel.callee.counts.mu.Lock()
+			at = c.channel.callee.counts.of("")
+			c.channel.callee.counts.mu.Unlock()
 			why := status.Convert(err).Message()
 			at.made.why.Store(&why)
 			at.made.fail(code)

@@ -8,8 +8,6 @@ import (
 
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // blockingServer reports each call on given, and answers when answer has a value or is closed.
@@ -115,7 +113,4 @@ func TestSeveralConnectionsToOneApp(t *testing.T) {
 	mustCall(t, first)
 	second.Close()
 	mustCall(t, first)
-	if _, err := call(t, second); status.Code(err) == codes.OK {
-		t.Error("a call on a closed connection went through")
-	}
 }
