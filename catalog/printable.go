@@ -3,6 +3,7 @@ package catalog
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Printable makes a text from outside safe for logs and terminals: a question mark replaces each
@@ -14,4 +15,21 @@ func Printable(s string) string {
 		}
 		return '?'
 	}, s)
+}
+
+// Clip shortens a text to so many bytes, where possible between two words. An ellipsis stands for
+// the rest.
+func Clip(s string, most int) string {
+	const ellipsis = "…"
+	if len(s) <= most {
+		return s
+	}
+	end := max(0, most-len(ellipsis))
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	if space := strings.LastIndexByte(s[:end+1], ' '); space > end/3 {
+		end = space
+	}
+	return strings.ToValidUTF8(s[:end], "?") + ellipsis
 }

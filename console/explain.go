@@ -118,13 +118,13 @@ func decided(own string, all []decision) *show.Graph {
 		}
 		call := show.GraphCall{Caller: caller, In: in, Callee: d.callee, Declared: true, State: "ready", Rule: d.of.Rule}
 		for _, route := range d.of.Routes {
-			taken, state := route.Taken || route.Share > 0, "ready" // one answer takes one route, and others have their share
-			if !taken {
+			state := "ready"
+			if !route.Taken {
 				state = route.Reason
 			}
 			call.Routes = append(call.Routes, show.GraphRoute{
 				Cluster: route.Cluster, Priority: route.Priority, Weight: route.Weight, State: state, Ready: route.Ready,
-				Usable: taken || route.Ready > 0, Taken: taken,
+				Usable: route.Taken || route.Ready > 0, Taken: route.Taken,
 			})
 		}
 		if len(call.Routes) == 0 {

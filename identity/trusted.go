@@ -143,9 +143,5 @@ const maxSubject = 300
 
 // printable makes a name from outside safe for a terminal, and cuts it to maxSubject.
 func printable(s string) string {
-	s = catalog.Printable(s)
-	if len(s) > maxSubject {
-		s = strings.ToValidUTF8(s[:maxSubject], "") + "…"
-	}
-	return s
+	return catalog.Clip(catalog.Printable(s), maxSubject)
 }

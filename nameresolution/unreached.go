@@ -29,7 +29,7 @@ func (r *Resolver) ReportUnreached(all []Unreached) {
 	}
 	m := &pb.Unreached{}
 	for _, u := range all[:min(len(all), maxUnreached)] {
-		why := strings.ToValidUTF8(u.Why[:min(len(u.Why), maxWhy)], "?")
+		why := catalog.Clip(strings.ToValidUTF8(u.Why, "?"), maxWhy)
 		e := &pb.UnreachedGateway{Cluster: u.Cluster, Gateway: u.Gateway, Why: why, ForMs: uint64(max(0, time.Since(u.Since)).Milliseconds())}
 		if u.App != (catalog.App{}) {
 			e.App = wire.App(u.App)

@@ -231,6 +231,9 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// preferZone tells whether callers prefer their own zone by default.
+func (c *Config) preferZone() bool { return c.Locality == catalog.PreferZone.String() }
+
 // operators are the apps that may change objects and ask in others' names.
 func (c *Config) operators() []catalog.App {
 	apps := make([]catalog.App, len(c.Operators))

@@ -75,6 +75,7 @@ func (s *Service) buildResolver() (err error) {
 	}
 	r.objects = objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
+		PreferZone: s.cfg.preferZone(),
 	}, s.store, s.feed, s.topology, s.log)
 	s.buildLink()
 	r.register = func(server *grpc.Server) {

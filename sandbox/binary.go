@@ -44,6 +44,7 @@ var known = map[string]pkg{
 	"prometheus":   {"prometheus", "", systemDirectories},
 	"promtool":     {"prometheus", "", systemDirectories},
 	"chromium":     {"chromium", "google-chrome", slices.Concat(systemDirectories, []string{"/Applications/Google Chrome.app/Contents/MacOS"})},
+	"haproxy":      {"haproxy", "haproxy", systemDirectories},
 	"dnsperf":      {"dnsperf", "dnsperf", systemDirectories},
 	"knotd":        {"knot", "knot", systemDirectories},
 	"nsd":          {"nsd", "nsd", systemDirectories},

@@ -34,7 +34,7 @@ type Result struct {
 	Kind      string `json:"kind" yaml:"kind"`
 	Namespace string `json:"namespace" yaml:"namespace"`
 	Name      string `json:"name" yaml:"name"`
-	Result    string `json:"result" yaml:"result"`
+	Result    string `json:"result" yaml:"result"` // created, changed, unchanged, unchanged in effect or deleted
 	Revision  string `json:"revision" yaml:"revision"`
 	Diff      string `json:"diff,omitempty" yaml:"diff,omitempty"` // where it was asked for
 }

@@ -79,13 +79,16 @@ type Route struct {
 	Draining uint32  `json:"draining" yaml:"draining"`
 	Shards   uint32  `json:"shards" yaml:"shards"`
 	Ramp     uint32  `json:"ramp" yaml:"ramp"`
-	Taken    bool    `json:"taken" yaml:"taken"`
+	Taken    bool    `json:"taken" yaml:"taken"` // lookups take it: all, or its share
 	Reason   string  `json:"reason" yaml:"reason"`
 	Peer     string  `json:"peer" yaml:"peer"`
 	Unnamed  string  `json:"unnamed" yaml:"unnamed"`
 	Zones    string  `json:"zones" yaml:"zones"`
 	Share    float64 `json:"share" yaml:"share"` // of the lookups, in percent
 }
+
+// shared tells whether lookups take the route and others.
+func (r *Route) shared() bool { return r.Share > 0 && r.Share < 100 }
 
 // DecisionOf reads a decision from its message.
 func DecisionOf(m *v1alpha1.Decision) Decision {
@@ -97,7 +100,7 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 		d.Routes = append(d.Routes, Route{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
 			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
-			Taken: r.GetTaken(), Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(),
+			Taken: r.GetTaken() || r.GetShare() > 0, Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(),
 		})
 	}
 	return d
@@ -106,10 +109,14 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 // Explain writes a decision for people.
 func Explain(w io.Writer, caller, app string, d Decision) error {
 	fmt.Fprintf(w, "%s asks for %s: %s\n\n", caller, app, d.Outcome)
+	cluster := d.Cluster
+	if slices.ContainsFunc(d.Routes, func(r Route) bool { return r.shared() }) {
+		cluster += " this time"
+	}
 	err := pairs(w, "  ", [][2]string{
 		{"reason", d.Reason},
 		{"address", d.Address},
-		{"cluster", d.Cluster},
+		{"cluster", cluster},
 		{"gateway", d.Gateway},
 		{"rule", d.Rule},
 		{"revision", strconv.FormatUint(d.Revision, 10)},
@@ -160,10 +167,10 @@ func routes(w io.Writer, all []Route) error {
 		{"SHARDS", false, func(r *Route) string { return unlessZero(r.Shards, "") }},
 		{"RAMP", false, func(r *Route) string { return unlessZero(r.Ramp, " %") }},
 		{"SHARE", false, func(r *Route) string {
-			if r.Share == 0 || r.Share == 100 {
-				return ""
+			if r.shared() {
+				return percent(r.Share)
 			}
-			return percent(r.Share)
+			return ""
 		}},
 		{"ZONES", false, func(r *Route) string { return r.Zones }},
 		{"", true, func(r *Route) string {

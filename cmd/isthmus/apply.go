@@ -20,8 +20,9 @@ import (
 
 func newApply(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE",
-		Short: "Write objects, all of them or none",
+		Use:        "apply -f FILE",
+		SuggestFor: []string{"create", "replace", "set"},
+		Short:      "Write objects, all of them or none",
 		Long: `Write the objects of files, all of them or none. It returns once lookups follow the change.
 
 An object with a metadata.revision, as "isthmus get" prints it, is written only if the store still

@@ -16,8 +16,9 @@ import (
 
 func newGet(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "get KIND [NAMESPACE/NAME]",
-		Short: "Print objects",
+		Use:        "get KIND [NAMESPACE/NAME]",
+		SuggestFor: []string{"describe", "list", "ls", "show"},
+		Short:      "Print objects",
 		Long: `Print the objects of a kind, or one of them by name.
 
 KIND is ` + kinds.List() + `,

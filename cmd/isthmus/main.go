@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -76,6 +77,9 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 		Args:          cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+			return unknownCommand(cmd, args) // whose flags these are
+		}
 		return misused(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
 	})
 	root.Flags().BoolP("version", "v", false, "version of isthmus")
@@ -97,12 +101,15 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
+		if slices.Contains(sub.SuggestFor, args[0]) {
+			return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], sub.Name()))
+		}
 		names = append(names, sub.Name())
 	}
 	if near := strict.Nearest(args[0], names); near != "" {
 		return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], near))
 	}
-	return misused(fmt.Errorf("unknown command %q; see isthmus --help", args[0]))
+	return misused(fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath()))
 }
 
 // arguments makes errors of a check of arguments errors of wrong use.
@@ -112,6 +119,9 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return nil
 		}
 		wanted := required(cmd.Use)
+		if from := cmd.Flag("from"); from != nil && !from.Changed && len(args) == 2 {
+			return misused(fmt.Errorf("name the calling app by --from: %s --from %s %s", cmd.CommandPath(), namespaced(args[0]), args[1]))
+		}
 		if len(args) < len(wanted) {
 			return misused(fmt.Errorf("%s is missing; usage: %s", wanted[len(args)], cmd.UseLine()))
 		}
@@ -123,9 +133,18 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// required are the arguments that a usage line asks for, such as KIND: its words but for the
-// command, flags with their values, and what stands in brackets.
+// namespaced is an app as --from takes it.
+func namespaced(app string) string {
+	if strings.Contains(app, "/") {
+		return app
+	}
+	return "NAMESPACE/" + app
+}
+
+// required are the arguments that the first form of a usage line asks for, such as KIND: its words
+// but for the command, flags with their values, and what stands in brackets.
 func required(use string) (names []string) {
+	use, _, _ = strings.Cut(use, " | ")
 	words := strings.Fields(use)[1:]
 	for i := 0; i < len(words); i++ {
 		switch word := words[i]; {

@@ -41,6 +41,23 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"isthmus": main})
 }
 
+// Every command takes the flags that say which service to ask, but for those that ask none.
+func TestCommandsTakeTheConnection(t *testing.T) {
+	alone := []string{"serve", "actors", "validate", "context", "store", "demo", "man", "version", "completion", "help"}
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if cmd.HasParent() || !slices.Contains(alone, sub.Name()) {
+				check(sub)
+			}
+		}
+		if !cmd.HasSubCommands() && (cmd.Flag("context") == nil || cmd.Flag("server") == nil || cmd.Flag("timeout") == nil) {
+			t.Errorf("%s has no flags --context, --server and --timeout; give it those of a connection", cmd.CommandPath())
+		}
+	}
+	check(newRoot())
+}
+
 // TestScripts runs the scripts in testdata/script, each against a service of its own.
 // A script gets ISTHMUS_SERVER, a service in plain text where orders runs; those whose
 // name begins with "mtls" get one with mTLS, and directories with identities in it.

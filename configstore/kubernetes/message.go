@@ -20,8 +20,5 @@ func message(key catalog.Key, err error) string {
 		}
 		text = strings.Join(lines, "\n")
 	}
-	if len(text) > longestMessage {
-		text = strings.ToValidUTF8(text[:longestMessage], "") + "…"
-	}
-	return text
+	return catalog.Clip(text, longestMessage)
 }

@@ -206,9 +206,14 @@ func (a *Analysis) unknownCluster(o catalog.Object, line int, path, cluster stri
 // export checks who may call an app of this cluster.
 func (a *Analysis) export(x *catalog.AppExport) {
 	if !a.facts.Runs(x.App) {
-		a.add(x, 0, Finding{
+		f := Finding{
 			Check: ExportOfNothing, Path: "metadata.name", app: x.App, What: fmt.Sprintf("no app %s runs here", x.App), Fix: "correct the name, or start the app",
-		})
+		}
+		if exporters := a.facts.Exporters(x.App); len(exporters) > 0 {
+			f.What = fmt.Sprintf("no app %s runs here, and cluster %s exports one", x.App, exporters[0])
+			f.Fix = "start the app here, or delete the object"
+		}
+		a.add(x, 0, f)
 	}
 	if len(x.Allow) == 0 {
 		a.add(x, 0, Finding{Check: ExportToNobody, Path: "spec.allow", What: "is empty, so no caller may have the app", Fix: "name who may call it, or delete the object"})

@@ -96,7 +96,9 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 		"an export to all":      {export("orders", `{cluster: "*"}`), nil},
 		"a misspelt exported":   {export("oders", `{cluster: east}`), []string{"warning AppExport shop/oders: metadata.name: no app shop/oders runs here; did you mean shop/orders? [export-of-nothing]"}},
 		"an export before time": {export("invoices", `{cluster: east}`), []string{"note AppExport shop/invoices: metadata.name: no app shop/invoices runs here; correct the name, or start the app [export-of-nothing]"}},
-		"a misspelt importer":   {export("orders", `{cluster: esat}`), []string{`warning AppExport shop/orders: spec.allow[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},
+		"an export of another cluster's app": {export("ledger", `{cluster: east}`), []string{
+			"note AppExport shop/ledger: metadata.name: no app shop/ledger runs here, and cluster east exports one; start the app here, or delete the object [export-of-nothing]"}},
+		"a misspelt importer": {export("orders", `{cluster: esat}`), []string{`warning AppExport shop/orders: spec.allow[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},
 		"an export to itself": {export("orders", `{cluster: west}`), []string{
 			"warning AppExport shop/orders: spec.allow[0].cluster: is this cluster; an export is for callers in other clusters; name the caller's cluster [export-to-itself]"}},
 		"an export to nobody": {export("orders", ``), []string{

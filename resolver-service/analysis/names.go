@@ -17,7 +17,7 @@ type appNames struct {
 }
 
 // nearest is an app with the same app-id in another namespace, or one with a similar app-id in the
-// same; empty for none. An app without a namespace may be in any.
+// same; empty for none, and for the name of an app. An app without a namespace may be in any.
 func (n *appNames) nearest(app catalog.App) catalog.App {
 	if n.found == nil {
 		n.sort()
@@ -45,7 +45,7 @@ func (n *appNames) sort() {
 func (n *appNames) search(app catalog.App) catalog.App {
 	if same := n.byID[app.ID]; len(same) > 0 {
 		if slices.Contains(same, app) {
-			return app
+			return catalog.App{} // it is no mistake: another cluster has it
 		}
 		return same[len(same)-1]
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Bounds of a definition. Those of metadata and weights are Consul's.
@@ -192,8 +194,5 @@ func badRequest(format string, args ...any) error {
 // quoted is a client's text, safe in an answer.
 func quoted(s string) string {
 	const most = 100
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return fmt.Sprintf("%q", s)
+	return fmt.Sprintf("%q", catalog.Clip(s, most))
 }

@@ -6,10 +6,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 )
 
@@ -147,7 +147,7 @@ func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
 // Handle keeps a record.
 func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 	if record.Level >= leastLevel {
-		e := &Event{First: record.Time, Last: record.Time, Count: 1, Level: record.Level, Message: short(record.Message), Fields: slices.Clip(h.fields)}
+		e := &Event{First: record.Time, Last: record.Time, Count: 1, Level: record.Level, Message: catalog.Clip(record.Message, maxText/2), Fields: slices.Clip(h.fields)}
 		left := maxText
 		record.Attrs(func(a slog.Attr) bool {
 			f := field(h.prefix, a)
@@ -165,14 +165,7 @@ func (h *handler) Handle(ctx context.Context, record slog.Record) error {
 }
 
 func field(prefix string, a slog.Attr) Field {
-	return Field{prefix + a.Key, short(a.Value.Resolve().String())}
-}
-
-func short(s string) string {
-	if len(s) > maxText/2 {
-		s = strings.ToValidUTF8(s[:maxText/2], "") + "…"
-	}
-	return s
+	return Field{prefix + a.Key, catalog.Clip(a.Value.Resolve().String(), maxText/2)}
 }
 
 // WithAttrs is as [slog.Handler] has it.

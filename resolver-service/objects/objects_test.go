@@ -156,6 +156,40 @@ func TestAnApplySaysWhatBecameOfEachObject(t *testing.T) {
 	}
 }
 
+// An object that spells a default out is written, and changes nothing.
+func TestAnObjectThatSpellsADefaultOut(t *testing.T) {
+	object := func(kind, metadata, spec string) string {
+		return fmt.Sprintf(`{"apiVersion":"isthmus.dev/v1alpha1","kind":%q,"metadata":{%s},"spec":{%s}}`, kind, metadata, spec)
+	}
+	endpoints := func(spec string) string { return object("AppEndpoints", `"namespace":"shop","name":"checkout"`, spec) }
+	export := func(allow string) string {
+		return object("AppExport", `"namespace":"shop","name":"orders"`, `"allow":[`+allow+"]")
+	}
+	cluster := func(spec string) string { return object("Cluster", `"name":"east"`, spec) }
+	for what, c := range map[string]struct{ short, spelled, want string }{
+		"namespace":       {endpoints(`"endpoints":[{"app":"a"}]`), endpoints(`"endpoints":[{"app":"a","namespace":"shop"}]`), "unchanged"},
+		"weight":          {endpoints(`"endpoints":[{"app":"a","routes":[{"cluster":"local"}]}]`), endpoints(`"endpoints":[{"app":"a","routes":[{"cluster":"local","weight":1,"priority":0}]}]`), "unchanged"},
+		"whenStale":       {endpoints(`"endpoints":[{"app":"a"}]`), endpoints(`"endpoints":[{"app":"a","whenStale":"withdraw"}]`), "unchanged"},
+		"the own cluster": {endpoints(`"endpoints":[{"app":"a","routes":[{"cluster":"local"}]}]`), endpoints(`"endpoints":[{"app":"a","routes":[{"cluster":"west"}]}]`), "unchanged in effect"},
+		"locality":        {endpoints(`"endpoints":[{"app":"a"}]`), endpoints(`"endpoints":[{"app":"a","locality":"none"}]`), "unchanged in effect"},
+		"other locality":  {endpoints(`"endpoints":[{"app":"a"}]`), endpoints(`"endpoints":[{"app":"a","locality":"prefer"}]`), "changed"},
+		"any cluster":     {export(`{"namespace":"shop"}`), export(`{"cluster":"*","namespace":"shop","app":"*"}`), "unchanged in effect"},
+		"some cluster":    {export(`{"namespace":"shop"}`), export(`{"cluster":"east","namespace":"shop"}`), "changed"},
+		"staleAfter":      {cluster(`"gateways":[{"address":"192.0.2.1"}]`), cluster(`"gateways":[{"address":"192.0.2.1:15443"}],"staleAfter":"10s","rampUp":"10s"`), "unchanged"},
+		"appDomain":       {cluster(`"trust":{"domain":"east.example"}`), cluster(`"trust":{"domain":"east.example","appDomain":"east.example"}`), "unchanged in effect"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newService(t, catalog.DefaultDomain, true)
+			s.mustApply(c.short)
+			for _, want := range []string{c.want, "unchanged"} {
+				if got := s.mustApply(c.spelled).GetResults()[0].GetResult(); got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestADryRunSaysWhatWouldChangeAndChangesNothing(t *testing.T) {
 	s := newService(t, catalog.DefaultDomain, true)
 	s.mustApply(selection("checkout", "orders"))

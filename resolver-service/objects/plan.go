@@ -16,6 +16,7 @@ const (
 	created   = "created"
 	changed   = "changed"
 	unchanged = "unchanged"
+	inEffect  = "unchanged in effect" // written, since its text changes
 	deleted   = "deleted"
 )
 
@@ -49,12 +50,12 @@ func (s *Server) plan(ctx context.Context, writes []configstore.Write, withHeld 
 			refused = append(refused, err)
 			continue
 		}
-		p.add(w, &got[i], withHeld)
+		s.add(p, w, &got[i], withHeld)
 	}
 	return p, errors.Join(refused...)
 }
 
-func (p *plan) add(w configstore.Write, held *configstore.Got, withHeld bool) {
+func (s *Server) add(p *plan, w configstore.Write, held *configstore.Got, withHeld bool) {
 	result := &v1alpha1.ApplyResult{Key: keyToWire(w.Key()), Result: changed, Revision: held.Revision}
 	var text []byte
 	if held.Object != nil {
@@ -67,6 +68,8 @@ func (p *plan) add(w configstore.Write, held *configstore.Got, withHeld bool) {
 		result.Result = created
 	case bytes.Equal(api.EncodeJSON(w.Object), text):
 		result.Result = unchanged
+	case held.Object != nil && bytes.Equal(api.EncodeJSON(s.bare(w.Object)), api.EncodeJSON(s.bare(held.Object))):
+		result.Result = inEffect
 	}
 	if errors.Is(held.Err, configstore.ErrInvalid) {
 		result.Unusable = held.Err.Error() // writes may still replace or delete it

@@ -27,6 +27,8 @@ type Config struct {
 	Cluster string
 	Domain  catalog.Domain
 	Store   string // name of the store in errors
+	// PreferZone tells whether callers prefer their own zone by default.
+	PreferZone bool
 	// Listens tells whether the service itself listens on an address.
 	Listens func(netip.AddrPort) bool
 }

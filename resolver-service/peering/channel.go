@@ -368,10 +368,7 @@ func unwrapGRPC(err error) error {
 	if !ok || err == nil {
 		return err
 	}
-	message := s.Message()
-	if len(message) > maxReason { // the peer may have written it
-		message = message[:maxReason] + "…"
-	}
+	message := catalog.Clip(s.Message(), maxReason) // the peer may have written it
 	for _, wrapping := range []string{`connection error: desc = "`, "transport: Error while dialing: ", "transport: "} {
 		if i := strings.LastIndex(message, wrapping); i >= 0 {
 			message = message[i+len(wrapping):]

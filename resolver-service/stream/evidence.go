@@ -51,7 +51,7 @@ func parseUnreached(m *pb.Unreached) ([]unreached, error) {
 		if n := len(e.GetGateway()); n > maxGatewayName {
 			return nil, fmt.Errorf("a gateway's address of %d bytes; at most %d are allowed", n, maxGatewayName)
 		}
-		u := unreached{cluster: e.GetCluster(), gateway: catalog.Printable(e.GetGateway()), why: catalog.Printable(e.GetWhy()[:min(maxWhy, len(e.GetWhy()))])}
+		u := unreached{cluster: e.GetCluster(), gateway: catalog.Printable(e.GetGateway()), why: catalog.Clip(catalog.Printable(e.GetWhy()), maxWhy)}
 		if e.GetApp() != nil {
 			var err error
 			if u.app, err = wire.ParseApp(e.GetApp()); err != nil {

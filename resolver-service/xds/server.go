@@ -289,11 +289,7 @@ func nodeApp(id string) (catalog.App, error) {
 }
 
 func short(s string) string {
-	s = strings.TrimSpace(s)
-	if len(s) > maxWords {
-		s = strings.ToValidUTF8(s[:maxWords], "") + "…"
-	}
-	return strings.Clone(s) // which may be a small part of a long text
+	return strings.Clone(catalog.Clip(strings.TrimSpace(s), maxWords)) // which may be a small part of a long text
 }
 
 // follow is how the state of a view is followed, until stop. There is no state before the first,

@@ -2637,7 +2637,7 @@ func (x *Finding) GetFix() string {
 type ApplyResult struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Key    *ObjectKey             `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Result string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"` // created, changed, unchanged, deleted
+	Result string                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"` // created, changed, unchanged, unchanged in effect, deleted
 	// Of the object in the store, after the change; for a dry run before it. Empty where
 	// there is none.
 	Revision      string `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`

@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
 )
 
@@ -129,10 +130,7 @@ func (m member) differs(other member) string {
 // clipped is what another has written, fit for a log.
 func clipped(text string) string {
 	const most = 100
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return fmt.Sprintf("%q", text)
+	return fmt.Sprintf("%q", catalog.Clip(text, most))
 }
 
 // Alone tells whether there is no other replica that has settled, and that is there or was

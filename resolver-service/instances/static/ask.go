@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
@@ -72,13 +71,7 @@ func reason(err error) string {
 		err = errors.Unwrap(err)
 	}
 	const most = 200
-	text := err.Error()
-	return strings.Map(func(r rune) rune { // the instance may have written it
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(text[:min(len(text), most)], ""))
+	return catalog.Clip(catalog.Printable(strings.ToValidUTF8(err.Error(), "")), most) // the instance may have written it
 }
 
 func askTCP(i *catalog.AppInstance) asker {
