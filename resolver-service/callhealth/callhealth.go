@@ -147,7 +147,8 @@ func (h *Health) fault(w *seen, now time.Time) *v1alpha1.CallFault {
 		if w.callee != (catalog.App{}) {
 			d := h.cfg.Decide(w.caller, w.callee)
 			if d.Outcome == catalog.OK && now.Sub(w.last) > settledFor {
-				return nil // it was mended, and the caller has not called since
+				h.log.settle(w.caller, w.way) // it was mended, and the caller has not called since
+				return nil
 			}
 			if d.Outcome.String() == w.outcome {
 				f.Why = d.Reason

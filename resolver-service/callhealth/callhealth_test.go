@@ -151,6 +151,29 @@ func TestWhenAFaultEnds(t *testing.T) {
 	}
 }
 
+// TestASecondFaultHasAnOwnBegin has lookups refused, mended, and refused again within the minute.
+func TestASecondFaultHasAnOwnBegin(t *testing.T) {
+	w := newWorld()
+	w.reports(t, checkout, refused(orders, "not found", 300))
+	w.decide.Outcome = catalog.OK
+	w.now = w.now.Add(20 * time.Second)
+	if got := w.faults(); len(got) > 0 {
+		t.Errorf("mended: %q", got)
+	}
+	w.decide.Outcome = catalog.NotFound
+	again := w.now
+	w.reports(t, checkout, refused(orders, "not found", 1))
+	w.now = w.now.Add(5 * time.Second)
+	w.reports(t, checkout, refused(orders, "not found", 1))
+	if f := w.Faults(w.now); len(f) != 1 || f[0].GetSinceUnixMs() != again.UnixMilli() || f[0].GetCalls() != 2 {
+		t.Errorf("refused again: %v", f)
+	}
+	w.reports(t, checkout, refused(orders, "unavailable", 1))
+	if f := w.Faults(w.now); len(f) != 1 || f[0].GetSinceUnixMs() != w.now.UnixMilli() || f[0].GetCalls() != 1 {
+		t.Errorf("refused for another reason: %v", f)
+	}
+}
+
 // TestSlowOnesAreSummedUp has two callers of one callee.
 func TestSlowOnesAreSummedUp(t *testing.T) {
 	w := newWorld()
@@ -159,5 +182,40 @@ func TestSlowOnesAreSummedUp(t *testing.T) {
 	want := []string{"fail app-health >orders: it is slow or hangs, for 1s: 2 calls wait for an answer, and 3 calls took too long or were given up in the last minute; calls of shop/checkout, shop/cart"}
 	if got := w.faults(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestMadeUpNamesTakeNoRoom has one app name thousands of callees and clusters, and another one fail.
+func TestMadeUpNamesTakeNoRoom(t *testing.T) {
+	w := newWorld()
+	for i := range 200 {
+		m := &v1alpha1.CallReport{}
+		for j := range 100 {
+			name := catalog.App{Namespace: "made", ID: fmt.Sprintf("up-%d-%d", i, j)}
+			m.RefusedLookups = append(m.RefusedLookups, &v1alpha1.RefusedLookups{Outcome: "not found", Count: 1000, Callee: wire.App(name)})
+			m.Made = append(m.Made, &v1alpha1.MadeCalls{Callee: wire.App(name), Cluster: fmt.Sprintf("c-%d-%d", i, j), Failed: 1000, Slow: 1000, Code: "Unavailable"})
+		}
+		w.reports(t, cart, m)
+		if w.now = w.now.Add(5 * time.Second); i%10 == 0 {
+			w.Faults(w.now)
+		}
+	}
+	w.reports(t, checkout, refused(orders, "not found", 1))
+	all := w.Faults(w.now)
+	if len(all) > 100 {
+		t.Errorf("%d faults", len(all))
+	}
+	if mine := callhealth.Between(all, checkout, orders); len(mine) != 1 || mine[0].GetCalls() != 1 {
+		t.Errorf("of %d faults, those of the other app are %v", len(all), mine)
+	}
+	for what, m := range map[string]*v1alpha1.CallReport{
+		"too many lookups":        {RefusedLookups: make([]*v1alpha1.RefusedLookups, 101)},
+		"too many calls":          {Made: make([]*v1alpha1.MadeCalls, 101)},
+		"a callee that is no app": {Made: []*v1alpha1.MadeCalls{{Callee: &v1alpha1.App{Namespace: "a b"}, Failed: 1}}},
+		"a cluster that is none":  {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Cluster: "no cluster", Failed: 1}}},
+	} {
+		if err := w.Report(cart, m, w.now); err == nil {
+			t.Errorf("%s: taken", what)
+		}
 	}
 }

@@ -64,6 +64,7 @@ type record struct {
 	since   time.Time // of the first that did not end well, with no minute without one since
 	last    time.Time // of the newest
 	fineAt  time.Time // of the newest that did
+	settled bool      // calls would end well, as of the newest look
 	outcome string    // of the newest: a lookup's, or a gRPC code
 	why     string    // what the sidecar says of it
 }
@@ -76,6 +77,20 @@ func (r *record) turn(now time.Time) {
 		r.window[r.slot%slots] = tally{}
 	}
 	r.slot = slot
+}
+
+// isNew tells whether an entry with failures begins another fault than the one before.
+func (r *record) isNew(e *entry, now time.Time) bool {
+	return now.Sub(r.last) > time.Minute || r.settled || r.fineAt.After(r.last) && now.Sub(r.last) > settledFor || e.source == byLookup && e.outcome != r.outcome
+}
+
+// settle notes that the calls of a way would end well by now.
+func (l *log) settle(app catalog.App, w way) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.apps[app][w]; r != nil {
+		r.settled = true
+	}
 }
 
 func (r *record) sum() (all tally) {
@@ -175,8 +190,8 @@ func (l *log) add(app catalog.App, e *entry, now time.Time) {
 	}
 	r.turn(now)
 	if e.bad()+e.waiting > 0 {
-		if now.Sub(r.last) > time.Minute {
-			r.since = now
+		if r.isNew(e, now) {
+			r.since, r.settled, r.window = now, false, [slots]tally{}
 		}
 		r.last, r.outcome, r.why = now, cmp.Or(e.outcome, r.outcome), cmp.Or(e.why, r.why)
 	}
