@@ -53,6 +53,10 @@ type Sentry struct {
 	// mounts in Kubernetes.
 	Token     Secret `yaml:"token,omitempty" json:"token,omitempty"`
 	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty" file:""`
+
+	// Keep is a directory of this user's in which the certificate and its key stay until it expires,
+	// for a program that runs often and shortly; empty: nowhere.
+	Keep string `yaml:"-" json:"-"`
 }
 
 // Anchors are roots that somebody else keeps.

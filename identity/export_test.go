@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -24,4 +25,11 @@ func (s *Source) OpenConnections() int {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()
 	return len(s.connections.open)
+}
+
+// KeptPath is the file in which [Sentry.Keep] has the certificate kept.
+func (s *Source) KeptPath() (string, error) {
+	o := s.origin.(*sentryOrigin)
+	_, from, err := o.anchors(context.Background())
+	return o.keptPath(from), err
 }

@@ -65,7 +65,7 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 	if old != nil && old.from == from && !old.due(now) {
 		return old, nil
 	}
-	m, err := o.request(ctx, anchors)
+	m, err := o.requestOrKept(ctx, anchors, from)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,11 @@ func (o *sentryOrigin) token() (string, sentryv1.TokenValidator, error) {
 
 // sign sends a request over a connection of its own: renewals are hours apart.
 func (o *sentryOrigin) sign(ctx context.Context, anchors roots, req *sentryv1.SignCertificateRequest) (text []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	within := o.timeout
+	if end, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(end).Round(100*time.Millisecond))
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	// The passthrough scheme leaves the name to the operating system, whatever resolvers the
 	// process has registered.
@@ -162,7 +166,7 @@ func (o *sentryOrigin) sign(ctx context.Context, anchors roots, req *sentryv1.Si
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	var resp sentryv1.SignCertificateResponse
 	if err := conn.Invoke(ctx, signMethod, req, &resp); err != nil {
-		return nil, o.explain(err)
+		return nil, o.explain(err, within)
 	}
 	return resp.GetWorkloadCertificate(), nil
 }
@@ -189,8 +193,20 @@ func (o *sentryOrigin) tls(anchors roots) *tls.Config {
 	}
 }
 
+// ErrNoSentry marks an error of a Sentry that does not answer at all.
+var ErrNoSentry = errors.New("no Sentry answers")
+
+// noSentry is such an error, in words.
+type noSentry string
+
+// Error is the words.
+func (n noSentry) Error() string { return string(n) }
+
+// Is makes it ErrNoSentry.
+func (noSentry) Is(target error) bool { return target == ErrNoSentry }
+
 // explain removes gRPC's wrapping from an error, and adds what to do.
-func (o *sentryOrigin) explain(err error) error {
+func (o *sentryOrigin) explain(err error, within time.Duration) error {
 	s := status.Convert(err)
 	text := s.Message()
 	if _, inner, ok := strings.Cut(text, `desc = "transport: `); ok {
@@ -201,9 +217,12 @@ func (o *sentryOrigin) explain(err error) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		return errors.New(text)
+		if strings.Contains(text, "handshake") {
+			return errors.New(text) // somebody answers, and is another
+		}
+		return noSentry(text)
 	case codes.DeadlineExceeded:
-		return fmt.Errorf("no answer within %s: %s", o.timeout, text)
+		return noSentry(fmt.Sprintf("no answer within %s: %s", within, text))
 	case codes.Unimplemented:
 		return fmt.Errorf("it speaks gRPC but is no Sentry: %s", text)
 	case codes.InvalidArgument, codes.PermissionDenied:

@@ -83,7 +83,7 @@ func TestImportsPointDown(t *testing.T) {
 		"strict":                       {"catalog"},
 		"foreign":                      {"catalog", "strict"},
 		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict"},
-		"identity":                     {"api", "catalog", "live", "identity", "strict", "throttle"},
+		"identity":                     {"api", "atomicfile", "catalog", "live", "identity", "strict", "throttle"},
 		"actors":                       {"api", "catalog", "identity", "live", "strict", "throttle"},
 		"tracing":                      {"api", "catalog", "strict", "tracing"},
 		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},

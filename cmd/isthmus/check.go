@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,13 +205,11 @@ func (e *examination) kubernetes(status *v1alpha1.StatusResponse) ([]check.Resul
 // of a Kubernetes cluster.
 func (e *examination) service(ctx context.Context, way *check.Way) (cluster string, now *v1alpha1.StatusResponse, all []check.Result, misuse error) {
 	o := e.options
-	if way.Sentry = o.CheckSentry(ctx); way.Sentry != nil {
-		way.Err = way.Sentry
-		return "", nil, nil, nil
-	}
+	o.Note = nil                    // the checks say it
+	way.Sentry = o.CheckSentry(ctx) // without it, a kept certificate or the operator socket may do
 	conn, err := client.Dial(ctx, o)
 	if err != nil {
-		way.Err, way.Own = err, !o.OnKubernetes()
+		way.Err, way.Own = cmp.Or(way.Sentry, err), !o.OnKubernetes()
 		return "", nil, nil, nil
 	}
 	defer conn.Close()

@@ -116,6 +116,7 @@ func setUp(t *testing.T, e *testscript.Env) error {
 	e.Defer(elsewhere.Close)
 	e.Setenv("SOMETHING", elsewhere.Listener.Addr().String())
 	e.Setenv("HOME", e.WorkDir)
+	e.Setenv("ISTHMUS_SOCKET", "off")       // other services run on this machine
 	e.Setenv("GORACE", "atexit_sleep_ms=0") // a second per command otherwise
 	if ca != nil {
 		return nil

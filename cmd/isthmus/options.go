@@ -53,6 +53,7 @@ func settingsOf(o *client.Options, c *contexts.Context) []setting {
 // environment.
 func (c *connection) options(cmd *cobra.Command) (client.Options, error) {
 	o := c.Options
+	o.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	from, err := c.from(cmd, &o)
 	if err != nil {
 		return o, err
@@ -75,11 +76,19 @@ func (c *connection) options(cmd *cobra.Command) (client.Options, error) {
 	o.Insecure = o.Insecure || from.Insecure
 	settings := settingsOf(&o, &from)
 	fillFrom(settings, o.Insecure, func(s setting) string { return *s.context })
-	fillFrom(settings, o.Insecure, func(s setting) string { return os.Getenv(s.env) })
+	fillFrom(settings, o.Insecure, func(s setting) string {
+		if value := os.Getenv(s.env); value != client.NoSocket {
+			return value
+		}
+		return ""
+	})
+	if o.Server == "" && o.Socket == "" && o.Identity == "" && o.Sentry == "" && !o.Insecure {
+		o.Socket, err = client.LocalSocket(o.Cluster)
+	}
 	if o.Socket == "" {
 		o.Server = cmp.Or(o.Server, defaultServer)
 	}
-	return o, nil
+	return o, err
 }
 
 // from is the saved context that a command uses; an empty one for none. The current one counts only

@@ -178,6 +178,7 @@ func TestAServiceThatStartsBeforeItsSentryWaitsForIt(t *testing.T) {
 
 // A person has no certificate lying about: Sentry gives the command line one.
 func TestAnOperatorIsWhoSentrySays(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // where the certificate is kept
 	m := sharedMesh(t)
 	stranger, err := sandbox.NewAuthority()
 	if err != nil {

@@ -47,6 +47,9 @@ type Options struct {
 	// for any resolver service whose name begins so.
 	Cluster, Expect string
 	Context         string // name of the context that this is of, for messages; empty: none
+
+	// Note is told what the user should know although nothing has failed; nil: nobody is.
+	Note func(text string)
 }
 
 // Service is the service's address and, where one says it, the context, for messages.
@@ -123,9 +126,18 @@ func answers() grpc.DialOption {
 	return grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage))
 }
 
-// Dial prepares a connection. The first call makes it.
+// Dial prepares a connection. The first call makes it. Where Sentry does not answer, the operator
+// socket of a service on this machine stands in.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
-	source, err := o.source(ctx)
+	socket := o.inPlaceOfSentry()
+	source, err := o.source(ctx, socket != "")
+	if socket != "" && errors.Is(err, identity.ErrNoSentry) && ctx.Err() == nil {
+		if o.Note != nil {
+			o.Note(fmt.Sprintf("Sentry at %s does not answer; asking by the operator socket %s instead", o.Sentry, socket))
+		}
+		o.Server, o.Sentry, o.Anchors, o.Socket = "", "", "", socket
+		source, err = o.source(ctx, false)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +163,13 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return &Conn{ClientConn: conn, options: o}, nil
 }
 
-// source is who asks.
-func (o Options) source(ctx context.Context) (*identity.Source, error) {
+// source is who asks. Hurried gives Sentry less time.
+func (o Options) source(ctx context.Context, hurried bool) (*identity.Source, error) {
+	if hurried {
+		limited, cancel := context.WithTimeout(ctx, sentryPatience)
+		defer cancel()
+		ctx = limited
+	}
 	cfg, err := o.identity()
 	if err != nil {
 		return nil, err
@@ -181,7 +198,12 @@ func (o Options) CheckSentry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return source.CheckSentry(ctx)
+	limited, cancel := context.WithTimeout(ctx, sentryPatience)
+	defer cancel()
+	if err = source.CheckSentry(limited); err != nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: no answer within %s", err, sentryPatience)
+	}
+	return err
 }
 
 // sentryError says which flags correct what went wrong at Sentry.
@@ -228,7 +250,7 @@ func (o Options) identity() (identity.Config, error) {
 	case o.Unnamed():
 		return identity.Config{Insecure: true}, nil
 	case o.Sentry != "":
-		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, Namespace: o.SentryNamespace, TrustDomain: o.SentryTrustDomain, AppTrustDomain: o.AppTrustDomain}}, nil
+		return identity.Config{Sentry: &identity.Sentry{Address: o.Sentry, TrustAnchorsFile: o.Anchors, Namespace: o.SentryNamespace, TrustDomain: o.SentryTrustDomain, AppTrustDomain: o.AppTrustDomain, Keep: keep()}}, nil
 	case o.Identity == "":
 		return identity.Config{}, fmt.Errorf("%w: nothing says as whom to ask %s; name Dapr's Sentry, which gives you a certificate, by --sentry "+
 			"and its roots by --trust-anchors, or a directory with cert.pem, key.pem and ca.pem by --identity (or ISTHMUS_IDENTITY), "+

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// NoSocket as the value of ISTHMUS_SOCKET keeps a command from looking for a socket by itself.
+const NoSocket = "off"
+
+// sentryPatience is how long Sentry has where the operator socket can stand in for it.
+const sentryPatience = 3 * time.Second
+
+// unixSockets is where Linux lists the unix sockets of this machine; other systems have no such list.
+const unixSockets = "/proc/net/unix"
+
+// madeSocket matches a line of it about a socket that a service of Isthmus has made, with the directory
+// that it then moved the socket to; the list keeps the name before. 00010000 says that it takes
+// connections.
+var madeSocket = regexp.MustCompile(`(?m)^\S+ \S+ \S+ 00010000 \S+ \S+ +\d+ (/.*)/\.[0-9a-f]{4}/s$`)
+
+// LocalSocket is the operator socket of the service on this machine, or of the one of a cluster. It
+// is empty where there is none that this user may trust, and an error where there are several.
+func LocalSocket(cluster string) (string, error) {
+	if os.Getenv("ISTHMUS_SOCKET") == NoSocket {
+		return "", nil
+	}
+	list, err := os.ReadFile(unixSockets)
+	if err != nil {
+		return "", nil
+	}
+	found := socketsIn(string(list), cluster)
+	found = slices.DeleteFunc(found, func(path string) bool { return !trusted(path, os.Geteuid()) })
+	if len(found) > 1 {
+		return "", fmt.Errorf("%w: several services run on this machine; name one by --socket: %s", ErrUse, strings.Join(found, ", "))
+	}
+	return strings.Join(found, ""), nil
+}
+
+// socketsIn are the operator sockets of the services in a list of unixSockets: of a cluster, or of any
+// if it is empty. One without a name may be of any.
+func socketsIn(list, cluster string) (found []string) {
+	for _, m := range madeSocket.FindAllStringSubmatch(list, -1) {
+		entries, _ := os.ReadDir(m[1]) // of a directory that is closed to this user, there are none
+		for _, e := range entries {
+			of, ok := strings.CutPrefix(e.Name(), "operator")
+			of, socket := strings.CutSuffix(of, ".sock")
+			if !ok || !socket || cluster != "" && of != "" && of != "-"+cluster && !strings.HasPrefix(of, "-"+cluster+"-") { // a replica's has its name, too
+				continue
+			}
+			found = append(found, filepath.Join(m[1], e.Name()))
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// trusted tells whether no other user can have put a socket there for this one to speak to: it is
+// this user's own or, for root, in a directory that root alone could have given to its owner.
+func trusted(path string, user int) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket || info.Mode().Perm()&0o077 != 0 {
+		return false
+	}
+	if ownerOf(info) == user {
+		return true
+	}
+	if user != 0 {
+		return false
+	}
+	for dir := filepath.Dir(filepath.Dir(path)); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil || ownerOf(info) != 0 || info.Mode().Perm()&0o022 != 0 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+	}
+}
+
+// ownerOf is the user that owns a file; -1 where the system does not say.
+func ownerOf(info os.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid)
+	}
+	return -1
+}
+
+// inPlaceOfSentry is the socket to ask by when Sentry gives no certificate: where the service is on
+// this machine.
+func (o Options) inPlaceOfSentry() string {
+	host, _, err := net.SplitHostPort(o.Server)
+	here := strings.HasPrefix(o.Server, "unix:") || err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+	if o.Sentry == "" || !here {
+		return ""
+	}
+	socket, _ := LocalSocket(o.Cluster) // of several, none stands in
+	return socket
+}
+
+// keep is where certificates of Sentry's are kept; empty for nowhere.
+func keep() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "isthmus")
+}
