@@ -25,6 +25,7 @@ const (
 	ExportOfNothing = "export-of-nothing"
 	Covered         = "covered"
 	OwnListener     = "own-listener"
+	StockSidecar    = "stock-sidecar"
 )
 
 // Finding is one thing that is most likely not meant.
@@ -148,6 +149,9 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 				a.exported(s, e, at(".cluster"), r.Cluster)
 			}
 		}
+		if e.App.Namespace != s.App.Namespace && e.App.Namespace != catalog.DefaultName {
+			a.stockSidecar(s, int(e.Line), path(".app"), e.App)
+		}
 		switch {
 		case len(e.Routes) == 0 && !s.IsDefault() && !a.facts.Runs(e.App) && len(exporters) > 0:
 			a.anyExport(s, e, path(".app"), exporters)
@@ -203,6 +207,18 @@ func (a *Analysis) unknownCluster(o catalog.Object, line int, path, cluster stri
 	})
 }
 
+// stockSidecar finds an app that callers from elsewhere reach, and that seems to have a sidecar
+// without Isthmus.
+func (a *Analysis) stockSidecar(o catalog.Object, line int, path string, app catalog.App) {
+	if a.facts.Stock(app) {
+		a.add(o, line, Finding{
+			Check: StockSidecar, Warning: true, Path: path,
+			What: fmt.Sprintf("no sidecar of %s has registered here, so it seems to be Dapr's own; whoever may connect to it can have it call other apps with its certificate", app),
+			Fix:  "run it with Isthmus in its daprd, or let only trusted callers connect to it",
+		})
+	}
+}
+
 // export checks who may call an app of this cluster.
 func (a *Analysis) export(x *catalog.AppExport) {
 	if !a.facts.Runs(x.App) {
@@ -215,6 +231,7 @@ func (a *Analysis) export(x *catalog.AppExport) {
 		}
 		a.add(x, 0, f)
 	}
+	a.stockSidecar(x, 0, "metadata.name", x.App)
 	if len(x.Allow) == 0 {
 		a.add(x, 0, Finding{Check: ExportToNobody, Path: "spec.allow", What: "is empty, so no caller may have the app", Fix: "name who may call it, or delete the object"})
 	}

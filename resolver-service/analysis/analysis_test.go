@@ -25,7 +25,16 @@ func cluster(t *testing.T) *topology.Graph {
 			ID: "1", App: catalog.App{Namespace: namespace, ID: id}, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 50002),
 		})
 	}
-	g.Apply(topology.Change{Instances: []topology.InstanceChange{{Source: "test", Put: here}}})
+	stock := slices.Clone(here[:1])
+	stock[0].App = catalog.App{Namespace: "shop", ID: "mainframe"}
+	stock[0].Address = netip.MustParseAddrPort("10.0.1.1:50002")
+	byConsul := slices.Clone(here[:1])
+	byConsul[0].App = catalog.App{Namespace: "finance", ID: "mainframe"}
+	byConsul[0].Address = netip.MustParseAddrPort("10.0.1.2:50002")
+	g.Apply(topology.Change{Instances: []topology.InstanceChange{
+		{Source: "test", Rank: topology.Live, Put: here}, {Source: "static", Rank: topology.Written, Put: stock},
+		{Source: topology.ConsulAPI, Rank: topology.Live, Put: byConsul},
+	}})
 	g.Apply(topology.Change{Peers: []topology.PeerChange{{Cluster: "east", Full: true, Lease: topology.Fresh, Put: []topology.PeerExport{
 		{App: catalog.App{Namespace: "shop", ID: "ledger"}, Ready: 1, Allow: []catalog.Allow{{Cluster: "west", App: "orders"}}},
 		{App: catalog.App{Namespace: "shop", ID: "stock"}, Ready: 1, Allow: []catalog.Allow{{Cluster: "west"}}},
@@ -69,6 +78,11 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 		want   []string // the beginning of each finding, with its level
 	}{
 		"all is well": {selection(`{app: orders}, {app: stock, routes: [{cluster: local}, {cluster: east, priority: 1}]}`), nil},
+		"an app with a stock sidecar, of the namespace": {selection(`{app: mainframe}`), nil},
+		"the same, of another namespace": {selection(`{app: mainframe, namespace: finance}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no sidecar of finance/mainframe has registered here, so it seems to be Dapr's own; " +
+				"whoever may connect to it can have it call other apps with its certificate; run it with Isthmus in its daprd, or let only trusted callers connect to it [stock-sidecar]"}},
+		"the same, exported": {export("mainframe", `{cluster: east}`), []string{"warning AppExport shop/mainframe: metadata.name: no sidecar of shop/mainframe has registered here"}},
 		"a misspelt app": {selection(`{app: oders}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no app shop/oders runs here, and no other cluster exports one; did you mean shop/orders? [unknown-app]"}},
 		"a misspelt app of another cluster": {selection(`{app: legder}`), []string{

@@ -25,7 +25,7 @@ import (
 )
 
 // Source is the name of this source of instances in the topology.
-const Source = "consulapi"
+const Source = topology.ConsulAPI
 
 // Bounds of what one app may register.
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -38,6 +39,18 @@ func (f Facts) Objects() iter.Seq[catalog.Object] { return maps.Values(f.g.objec
 func (f Facts) Runs(app catalog.App) bool {
 	n := f.g.apps[app]
 	return n != nil && len(n.instances) > 0
+}
+
+// ConsulAPI is the source of sidecars that register by Consul's API, as Dapr's own do.
+const ConsulAPI = "consulapi"
+
+// Stock tells whether the app seems to have Dapr's own sidecars: it runs here, and none of them has
+// registered by a stream. Of what a platform runs nobody knows.
+func (f Facts) Stock(app catalog.App) bool {
+	n := f.g.apps[app]
+	return n != nil && len(n.instances) > 0 && !slices.ContainsFunc(n.instances, func(i instance) bool {
+		return i.rank > Listed && i.origin.Value().source != ConsulAPI
+	})
 }
 
 // Apps are those that run here, and those that other clusters export, in no order.
