@@ -113,8 +113,9 @@ func (c *Calls) since(before Calls) *pb.CallCount {
 		Domain: c.Domain, Cluster: c.Cluster,
 		LetIn:    c.Count[LetIn] - before.Count[LetIn],
 		Observed: c.Count[Observed] - before.Count[Observed],
-		Refused:  c.Count[Refused] - before.Count[Refused],
+		Refused:  c.Count[Refused] - before.Count[Refused] + c.Count[Relayed] - before.Count[Relayed],
 		NotReady: c.Count[NotReady] - before.Count[NotReady],
+		Relayed:  c.Count[Relayed] - before.Count[Relayed],
 		TookMs:   uint64(max(0, (c.Took - before.Took).Milliseconds())),
 	}
 	if c.App != (catalog.App{}) {

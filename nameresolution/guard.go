@@ -32,6 +32,15 @@ type Guard struct {
 
 	mu      sync.Mutex
 	callers map[catalog.Principal]*Caller
+
+	openMu sync.Mutex
+	open   map[*openCall]struct{}
+}
+
+// openCall is a call under way.
+type openCall struct {
+	caller *Caller
+	end    context.CancelCauseFunc
 }
 
 // maxCallers is how many callers are counted each by itself. Further ones are counted together.
@@ -40,10 +49,14 @@ const maxCallers = 4096
 // observeInterval is how often a caller that would be refused is logged.
 const observeInterval = time.Minute
 
+// endAfter is how long a call under way goes on once nothing lets its caller in any more. Short calls
+// end by themselves, and an object that is written anew cuts nothing off.
+const endAfter = 500 * time.Millisecond
+
 func newGuard(r *Resolver, mode *catalog.GuardMode, domain func() (string, bool), log *slog.Logger) *Guard {
 	g := &Guard{
 		self: r.self, cluster: r.cluster, mode: mode, domain: domain, timeout: r.timeout, contact: r.contact, access: &r.access,
-		log: throttle.New(log, observeInterval), callers: map[catalog.Principal]*Caller{},
+		log: throttle.New(log, observeInterval), callers: map[catalog.Principal]*Caller{}, open: map[*openCall]struct{}{},
 	}
 	g.unknown = &Caller{guard: g, counts: &counts{}}
 	return g
@@ -57,7 +70,7 @@ type Caller struct {
 	*counts
 }
 
-// counts are of one caller, or of all that there is no room for. They are in halves of calls.
+// counts are of one caller, or of all that there is no room for.
 type counts struct {
 	calls [outcomes]atomic.Uint64
 	took  atomic.Int64 // nanoseconds
@@ -108,10 +121,11 @@ const (
 	Observed                    // let in, and refused where the guard enforces
 	Refused                     // refused
 	NotReady                    // refused since it was not known yet who may call
+	Relayed                     // refused since it was meant for another app
 	outcomes = iota
 )
 
-var outcomeNames = [...]string{"let in", "observed", "refused", "not ready"}
+var outcomeNames = [...]string{"let in", "observed", "refused", "not ready", "relayed"}
 
 // String is the outcome as metrics and tables have it.
 func (o CallOutcome) String() string { return outcomeNames[o] }
@@ -134,29 +148,72 @@ func (g *Guard) Caller(p catalog.Principal) *Caller {
 // Unknown is the caller without a certificate that names it, as where mTLS is off.
 func (g *Guard) Unknown() *Caller { return g.unknown }
 
+// Open is Admit for a call that may last. The context that it returns ends, with the refusal as its
+// cause, soon after nothing lets the caller in any more. The caller of Open calls done when the call
+// has ended.
+func (c *Caller) Open(ctx context.Context) (_ context.Context, done func(), err error) {
+	ctx, end := context.WithCancelCause(ctx)
+	call, g := &openCall{c, end}, c.guard
+	g.openMu.Lock() // before it is let in, so that no change falls between the two
+	g.open[call] = struct{}{}
+	g.openMu.Unlock()
+	done = func() {
+		g.openMu.Lock()
+		delete(g.open, call)
+		g.openMu.Unlock()
+		end(nil)
+	}
+	if err := c.Admit(ctx); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return ctx, done, nil
+}
+
+// follow ends calls under way that nothing lets in any more, until ctx ends.
+func (g *Guard) follow(ctx context.Context) {
+	for {
+		a, ok, changed := g.access.Follow()
+		if ok {
+			g.endCalls(a)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		live.Sleep(ctx, endAfter)
+	}
+}
+
+func (g *Guard) endCalls(a *access) {
+	g.openMu.Lock()
+	defer g.openMu.Unlock()
+	for call := range g.open {
+		if v := call.caller.judged(a); v.outcome == Refused {
+			call.end(v.refusal)
+		}
+	}
+}
+
 // Admit lets a call in, or returns a [catalog.Refusal]: denied, or not ready. It waits, at most
 // for the resolve timeout, while it is not known yet who may call. A call that is let in costs no
 // lock and no allocation.
-func (c *Caller) Admit(ctx context.Context) error { return c.admit(ctx, 2) }
-
-// AdmitHalf is Admit for whoever asks twice for each call, and would count it twice.
-func (c *Caller) AdmitHalf(ctx context.Context) error { return c.admit(ctx, 1) }
-
-func (c *Caller) admit(ctx context.Context, halves uint64) error {
+func (c *Caller) Admit(ctx context.Context) error {
 	a, ok := c.guard.access.Load()
 	if !ok {
 		if mode := c.guard.mode; mode != nil && *mode != catalog.GuardEnforce {
-			c.calls[LetIn].Add(halves)
+			c.calls[LetIn].Add(1)
 			return nil
 		}
 		var err error
 		if a, err = c.guard.await(ctx); err != nil {
-			c.calls[NotReady].Add(halves)
+			c.calls[NotReady].Add(1)
 			return err
 		}
 	}
 	v := c.judged(a)
-	c.calls[v.outcome].Add(halves)
+	c.calls[v.outcome].Add(1)
 	if v.refusal == nil {
 		return nil
 	}
@@ -178,6 +235,12 @@ func (c *Caller) judged(a *access) *verdict {
 		} // otherwise the next call may end differently while the access stands
 	}
 	return v
+}
+
+// Relayed counts a call that is refused since it is meant for another app.
+func (c *Caller) Relayed(to catalog.App) {
+	c.calls[Relayed].Add(1)
+	c.guard.log.Warn("relayed "+c.String(), "refused to pass a call on to another app", "caller", c.shown(), "app", c.guard.self.App.String(), "callee", catalog.Printable(to.String()))
 }
 
 func (c *Caller) shown() string {
@@ -301,7 +364,7 @@ func (g *Guard) Calls() []Calls {
 // read returns the counts; ok is false where there is nothing to tell.
 func (c *counts) read() (calls Calls, ok bool) {
 	for i := range c.calls {
-		calls.Count[i] = (c.calls[i].Load() + 1) / 2
+		calls.Count[i] = c.calls[i].Load()
 		ok = ok || calls.Count[i] > 0
 	}
 	calls.Took = time.Duration(c.took.Load())

@@ -66,6 +66,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		}
 	}
 	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
+	r.parts.Go(func() { r.guard.follow(ctx) })
 	if r.opts.Health == nil {
 		open()
 	}

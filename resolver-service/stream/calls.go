@@ -1,8 +1,10 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -123,6 +125,12 @@ func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
 		}
 	}
 	w.s.metrics.refusedCalls.report(w.hello.app, m, time.Now())
+	for _, c := range m.GetCalls() {
+		if n := c.GetRelayed(); n > 0 {
+			w.s.cfg.Events.Warn("a sidecar refused to pass calls on to another app", "app", w.hello.app.String(),
+				"caller", cmp.Or(strings.Trim(c.GetCaller().GetNamespace()+"/"+c.GetCaller().GetId(), "/"), "unknown"), "cluster", c.GetCluster(), "calls", n)
+		}
+	}
 	live.Sleep(ctx, reportPause)
 	return nil
 }

@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,12 @@ type outsider struct{ conn *grpc.ClientConn }
 
 func (m *mesh) outsider(t *testing.T, app catalog.App, callee *sandbox.Sidecar) *outsider {
 	t.Helper()
+	return m.outsiderAt(t, app, callee.App, callee.Internal)
+}
+
+// outsiderAt is an outsider at an address, such as a gateway's, that gRPC's options lead to the callee.
+func (m *mesh) outsiderAt(t *testing.T, app, callee catalog.App, address string, options ...grpc.DialOption) *outsider {
+	t.Helper()
 	source, err := identity.New(identity.Config{Files: m.certificate(t, m.authority, app)}, app, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +40,7 @@ func (m *mesh) outsider(t *testing.T, app catalog.App, callee *sandbox.Sidecar) 
 	if err := source.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient(callee.Internal, grpc.WithNoProxy(), grpc.WithTransportCredentials(source.ClientCredentials(identity.OneOf(callee.App))))
+	conn, err := grpc.NewClient(address, append(options, grpc.WithNoProxy(), grpc.WithTransportCredentials(source.ClientCredentials(identity.OneOf(callee))))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +118,9 @@ func (o *outsider) http(ctx context.Context, method string, header ...string) (c
 
 // proxied makes a call that is proxied over gRPC.
 func (o *outsider) proxied(ctx context.Context, id string, header map[string]string) error {
-	_, err := sandbox.Proxy(metadata.AppendToOutgoingContext(ctx, "dapr-callee-app-id", id), o.conn, id, header)
+	all := map[string]string{"dapr-callee-app-id": id}
+	maps.Copy(all, header)
+	_, err := sandbox.Proxy(ctx, o.conn, id, all)
 	return err
 }
 

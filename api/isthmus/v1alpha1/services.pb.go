@@ -928,6 +928,7 @@ type CallCount struct {
 	Refused       uint64                 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
 	NotReady      uint64                 `protobuf:"varint,7,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
 	TookMs        uint64                 `protobuf:"varint,8,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // by the app, for calls that came by HTTP
+	Relayed       uint64                 `protobuf:"varint,9,opt,name=relayed,proto3" json:"relayed,omitempty"`             // of refused: meant for another app, which the sidecar would have passed on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1014,6 +1015,13 @@ func (x *CallCount) GetNotReady() uint64 {
 func (x *CallCount) GetTookMs() uint64 {
 	if x != nil {
 		return x.TookMs
+	}
+	return 0
+}
+
+func (x *CallCount) GetRelayed() uint64 {
+	if x != nil {
+		return x.Relayed
 	}
 	return 0
 }
@@ -9806,7 +9814,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04slow\x18\x05 \x01(\x04R\x04slow\x12\x18\n" +
 	"\awaiting\x18\x06 \x01(\x04R\awaiting\x12\x12\n" +
 	"\x04code\x18\a \x01(\tR\x04code\x12\x10\n" +
-	"\x03why\x18\b \x01(\tR\x03why\"\xef\x01\n" +
+	"\x03why\x18\b \x01(\tR\x03why\"\x89\x02\n" +
 	"\tCallCount\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x18\n" +
@@ -9815,7 +9823,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bobserved\x18\x05 \x01(\x04R\bobserved\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1b\n" +
 	"\tnot_ready\x18\a \x01(\x04R\bnotReady\x12\x17\n" +
-	"\atook_ms\x18\b \x01(\x04R\x06tookMs\"\xa5\x03\n" +
+	"\atook_ms\x18\b \x01(\x04R\x06tookMs\x12\x18\n" +
+	"\arelayed\x18\t \x01(\x04R\arelayed\"\xa5\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +

@@ -2,12 +2,11 @@ package component
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/dapr/components-contrib/middleware"
 	pipeline "github.com/dapr/dapr/pkg/components/middleware/http"
@@ -26,9 +25,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
-// guard finds the caller of a call by its certificate. Calls come by two ways: those of an HTTP app
-// through the middleware, and proxied gRPC through the resolver, which daprd asks for its own app.
+// guard finds the caller of a call by its certificate. Calls of other sidecars come by the
+// interceptors of [Component.RegisterServer].
 type guard struct {
+	self      catalog.App
+	port      int                   // of daprd's internal server
 	of        *nameresolution.Guard // nil without a resolver service
 	plainText bool
 
@@ -39,21 +40,30 @@ type guard struct {
 // maxKnown is how many certificates' names are kept with their callers. Beyond, all are forgotten.
 const maxKnown = 4096
 
-var errNoGuard = errors.New("middleware.http.isthmus needs name resolution by isthmus with a resolver service, which tells who may call; set spec.nameResolution of the Configuration, with resolver, or take the middleware out of its appHttpPipeline")
+var errNoGuard error = &catalog.Refusal{Outcome: catalog.NotReady, Reason: "middleware.http.isthmus needs name resolution by isthmus with a resolver service, which tells who may call; set spec.nameResolution of the Configuration, with resolver, or take the middleware out of its appHttpPipeline"}
 
-// caller returns who makes a call. It is nil for the app itself and for its own sidecar, whose calls
-// come with no certificate; from elsewhere that is possible only where mTLS is off.
-func (g *guard) caller(ctx context.Context) *nameresolution.Caller {
+// fromSidecar tells whether a context is that of another sidecar's call, and its SPIFFE ID. Calls of
+// the app itself come with no certificate, and to another server of daprd's.
+func (g *guard) fromSidecar(ctx context.Context) (id spiffeid.ID, ok bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return nil
+		return id, false
 	}
-	id, ok := grpccredentials.PeerIDFromPeer(p)
-	if !ok {
-		if g.plainText {
-			return g.of.Unknown()
-		}
+	if id, ok = grpccredentials.PeerIDFromPeer(p); ok {
+		return id, true
+	}
+	at, ok := p.LocalAddr.(*net.TCPAddr)
+	return id, ok && g.plainText && at.Port == g.port
+}
+
+// caller returns who makes a call; nil if no other sidecar does.
+func (g *guard) caller(ctx context.Context) *nameresolution.Caller {
+	id, ok := g.fromSidecar(ctx)
+	switch {
+	case !ok:
 		return nil
+	case id.IsZero():
+		return g.of.Unknown()
 	}
 	if c, ok := g.known.Load(id); ok {
 		return c.(*nameresolution.Caller)
@@ -75,26 +85,17 @@ func (g *guard) remember(id spiffeid.ID) *nameresolution.Caller {
 	return c
 }
 
-// admitProxied lets a proxied gRPC call in, or returns its gRPC status.
-func (g *guard) admitProxied(ctx context.Context) error {
-	if g == nil || g.of == nil {
+// relay refuses a lookup for another sidecar's call, which is meant for another app. daprd would pass
+// the call on with this sidecar's own certificate. Only gRPC that is proxied gets here.
+func (g *guard) relay(ctx context.Context, to catalog.App) error {
+	if _, ok := g.fromSidecar(ctx); !ok {
 		return nil
 	}
-	c := g.caller(ctx)
-	if c == nil {
-		return nil
+	if in, ok := ctx.Value(callKey{}).(*call); ok && in.relayed.CompareAndSwap(false, true) { // daprd may ask twice
+		in.caller.Relayed(to)
 	}
-	mark(ctx, c)
-	// daprd asks twice for each call.
-	err := c.AdmitHalf(ctx)
-	if err == nil {
-		return nil
-	}
-	code := codes.PermissionDenied
-	if notReady(err) {
-		code = codes.Unavailable
-	}
-	return status.Error(code, err.Error())
+	return status.Errorf(codes.PermissionDenied, "denied: the sidecar of %s takes calls to %s alone, and passes none on to %s; call that app through your own sidecar",
+		g.self, g.self, catalog.Printable(to.String()))
 }
 
 func notReady(err error) bool {
@@ -110,50 +111,26 @@ func mark(ctx context.Context, c *nameresolution.Caller) {
 }
 
 // RegisterGuard adds the middleware "middleware.http.isthmus" to Dapr's. In the appHttpPipeline it
-// guards an app that is called by HTTP, and does what [Component.RegisterCaller] tells.
+// refuses calls while there is no guard: where name resolution by isthmus has not started. It also does
+// what [Component.RegisterCaller] tells.
 func (c *Component) RegisterGuard(to *pipeline.Registry) {
 	to.RegisterComponent(func(logger.Logger) pipeline.FactoryMethod {
 		return func(middleware.Metadata) (daprmiddleware.HTTP, error) { return c.guarded, nil }
 	}, Name)
 }
 
-// guarded is the middleware.
+// guarded is the middleware. The guard has seen the call before, unless there is none.
 func (c *Component) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.cleanRequest(r)
 		g := c.guard.Load()
-		if _, called := peer.FromContext(r.Context()); !called {
-			next.ServeHTTP(w, r) // the sidecar's own call: its configuration, health and the like
+		if _, called := peer.FromContext(r.Context()); called && (g == nil || g.of == nil) {
+			response, body := refusedResponse(errNoGuard)
+			w.Header().Set("Content-Type", response.GetMessage().GetContentType())
+			w.WriteHeader(int(response.GetStatus().GetCode()))
+			_, _ = w.Write(body) // the caller may have gone
 			return
 		}
-		if g == nil || g.of == nil {
-			refuse(w, errNoGuard, true)
-			return
-		}
-		caller := g.caller(r.Context())
-		if caller == nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		mark(r.Context(), caller)
-		if err := caller.Admit(r.Context()); err != nil {
-			refuse(w, err, notReady(err))
-			return
-		}
-		start := time.Now()
 		next.ServeHTTP(w, r)
-		caller.Took(time.Since(start))
 	})
-}
-
-// refuse answers a call as Dapr's API answers errors.
-func refuse(w http.ResponseWriter, err error, temporary bool) {
-	code, name := http.StatusForbidden, "ERR_ISTHMUS_DENIED"
-	if temporary {
-		code, name = http.StatusServiceUnavailable, "ERR_ISTHMUS_NOT_READY"
-	}
-	body, _ := json.Marshal(map[string]string{"errorCode": name, "message": err.Error()}) // of texts: no error
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(body) // the caller may have gone
 }

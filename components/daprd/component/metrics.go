@@ -10,6 +10,8 @@ import (
 
 	"go.opencensus.io/metric/metricdata"
 	"go.opencensus.io/metric/metricproducer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
@@ -33,14 +35,19 @@ type refusedApp struct {
 	outcome string
 }
 
-// notStarted is the outcome of lookups after Init has failed.
-const notStarted = "not started"
+// Outcomes that are no [catalog.Outcome].
+const (
+	notStarted = "not started" // after Init has failed
+	relayed    = "relayed"     // for a call that is meant for another app
+)
 
 func (r *refusals) add(err error, app catalog.App, view *catalog.View) {
 	outcome := notStarted
 	var refusal *catalog.Refusal
 	if errors.As(err, &refusal) {
 		outcome = refusal.Outcome.String()
+	} else if status.Code(err) == codes.PermissionDenied {
+		outcome = relayed
 	}
 	key := refusedApp{named(app, view), outcome}
 	r.mu.Lock()

@@ -59,8 +59,9 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 			return l, nil
 		},
 	})
+	self := catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}
 	err := isthmus.Init(ctx, md.Configuration, nameresolution.Instance{
-		App:     catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID},
+		App:     self,
 		Address: md.Instance.Address,
 		Port:    md.Instance.DaprInternalPort,
 	})
@@ -69,7 +70,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		return err
 	}
 	r.isthmus = isthmus
-	r.guard = &guard{of: isthmus.Guard(), plainText: r.component.plainText}
+	r.guard = &guard{self: self, port: md.Instance.DaprInternalPort, of: isthmus.Guard(), plainText: r.component.plainText}
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
 	r.component.dialer.Use(r.isthmus)
@@ -84,15 +85,17 @@ func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string
 	if r.isthmus == nil {
 		return "", r.refused(app, nil, cmp.Or(r.initErr, errNotStarted))
 	}
+	if app != r.guard.self {
+		if err := r.guard.relay(ctx, app); err != nil {
+			return "", r.refused(app, nil, err)
+		}
+	}
 	entry, err := r.isthmus.Find(ctx, app)
 	switch {
 	case err != nil:
 		view, _ := r.isthmus.View()
 		return "", r.refused(app, view, err)
 	case entry == nil: // its own app, for which daprd asks on every proxied call that comes in
-		if err := r.guard.admitProxied(ctx); err != nil {
-			return "", err
-		}
 		return r.isthmus.Own(), nil
 	}
 	return r.component.dialer.Name(entry.Plan), nil

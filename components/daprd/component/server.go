@@ -25,7 +25,7 @@ func (c *Component) RegisterServer() error {
 	return nil
 }
 
-// ServerOptions returns the interceptors.
+// ServerOptions returns the interceptors: the guard's, and those that say who calls.
 func (c *Component) ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.tellUnary), grpc.ChainStreamInterceptor(c.tellStream)}
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.unary, c.tellUnary), grpc.ChainStreamInterceptor(c.stream, c.tellStream)}
 }

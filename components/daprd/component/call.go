@@ -1,0 +1,148 @@
+package component
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	common "github.com/dapr/dapr/pkg/proto/common/v1"
+	internals "github.com/dapr/dapr/pkg/proto/internals/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+)
+
+// call is a call of another sidecar. It is in the context of whatever daprd does for it.
+type call struct {
+	caller  *nameresolution.Caller
+	done    func()
+	relayed atomic.Bool // refused, since it is meant for another app
+}
+
+type callKey struct{}
+
+// open lets a call in. The call is nil for one that is not of another sidecar, and without a guard.
+func (c *Component) open(ctx context.Context) (context.Context, *call, error) {
+	g := c.guard.Load()
+	if g == nil || g.of == nil {
+		return ctx, nil, nil
+	}
+	caller := g.caller(ctx)
+	if caller == nil {
+		return ctx, nil, nil
+	}
+	mark(ctx, caller)
+	ctx, done, err := caller.Open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := &call{caller: caller, done: done}
+	return context.WithValue(ctx, callKey{}, in), in, nil
+}
+
+// ended is a call's result: why the guard ended the call, if it did.
+func ended(ctx context.Context, err error) error {
+	var refusal *catalog.Refusal
+	if errors.As(context.Cause(ctx), &refusal) {
+		return refusedStatus(refusal)
+	}
+	return err
+}
+
+// unary guards calls to this sidecar's app from sidecars of before Dapr had streams for them.
+func (c *Component) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if info.FullMethod != internals.ServiceInvocation_CallLocal_FullMethodName {
+		return handler(ctx, req)
+	}
+	ctx, in, err := c.open(ctx)
+	switch {
+	case err != nil:
+		response, body := refusedResponse(err)
+		response.Message.Data = &anypb.Any{Value: body}
+		return response, nil
+	case in == nil:
+		return handler(ctx, req)
+	}
+	defer in.done()
+	start := time.Now()
+	res, err := handler(ctx, req)
+	in.caller.Took(time.Since(start))
+	return res, ended(ctx, err)
+}
+
+// stream guards calls to this sidecar's app, and gRPC that is proxied: for this daprd has no service.
+func (c *Component) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	invoked := info.FullMethod == internals.ServiceInvocation_CallLocalStream_FullMethodName
+	if !invoked && srv != nil {
+		return handler(srv, stream)
+	}
+	ctx, in, err := c.open(stream.Context())
+	switch {
+	case err != nil && invoked:
+		response, body := refusedResponse(err)
+		return stream.SendMsg(&internals.InternalInvokeResponseStream{Response: response, Payload: &common.StreamPayload{Data: body}})
+	case err != nil:
+		return refusedStatus(err)
+	case in == nil:
+		return handler(srv, stream)
+	}
+	defer in.done()
+	s := &serverStream{ServerStream: stream, ctx: ctx}
+	if invoked {
+		s.start, s.caller = time.Now(), in.caller
+	}
+	return ended(ctx, handler(srv, s))
+}
+
+// serverStream is a stream of a call that was let in.
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context
+
+	start  time.Time
+	caller *nameresolution.Caller // until the app has answered; nil where nobody wants to know how long it takes
+}
+
+// Context returns a context that ends when the guard ends the call.
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// SendMsg is called by one goroutine at a time.
+func (s *serverStream) SendMsg(m any) error {
+	if s.caller != nil {
+		s.caller.Took(time.Since(s.start))
+		s.caller = nil
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+// refusedStatus is how a proxied call is refused.
+func refusedStatus(err error) error {
+	code := codes.PermissionDenied
+	if notReady(err) {
+		code = codes.Unavailable
+	}
+	return status.Error(code, err.Error())
+}
+
+// refusedResponse is how other calls are refused: as an answer of the app, in the form of an error of
+// Dapr's API. By a status of gRPC the caller's daprd would repeat a call that comes too early, and
+// close its connection, and others' calls with it.
+func refusedResponse(err error) (response *internals.InternalInvokeResponse, body []byte) {
+	code, name := int32(http.StatusForbidden), "ERR_ISTHMUS_DENIED"
+	if notReady(err) {
+		code, name = http.StatusServiceUnavailable, "ERR_ISTHMUS_NOT_READY"
+	}
+	body, _ = json.Marshal(map[string]string{"errorCode": name, "message": err.Error()}) // of texts: no error
+	return &internals.InternalInvokeResponse{
+		Status:  &internals.Status{Code: code},
+		Headers: map[string]*internals.ListStringValue{"Content-Type": {Values: []string{"application/json"}}},
+		Message: &common.InvokeResponse{ContentType: "application/json"},
+	}, body
+}
