@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 	"unique"
@@ -158,31 +159,61 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 // them says that it takes no new calls. draining counts those of which one does.
 func (o *ownership) readyAddresses(n *node) (ready []string, draining uint32, withheld bool) {
 	ready = make([]string, 0, len(n.instances))
-	var not []string
+	not := o.drainingAddresses(n)
 	for i := range n.instances {
 		at := &n.instances[i]
-		switch {
-		case !o.owns(n, at.address()):
-		case at.draining && at.rank == unverified && !n.onlyUnverified(at.address()): // its own sidecar knows better
-		case at.draining:
-			not = append(not, at.text())
-		case o.synced && o.withheld(n, at.address()):
+		switch a := at.address(); {
+		case at.draining || not[a] || !o.owns(n, a):
+		case o.synced && o.withheld(n, a):
 			withheld = true
 		default:
 			ready = append(ready, at.text())
 		}
 	}
 	slices.Sort(ready)
-	ready = slices.Compact(ready)
-	if len(not) > 0 {
-		slices.Sort(not)
-		not = slices.Compact(not)
-		ready = slices.DeleteFunc(ready, func(a string) bool {
-			_, found := slices.BinarySearch(not, a)
-			return found
-		})
+	return slices.Clip(slices.Compact(ready)), uint32(len(not)), withheld
+}
+
+// drainingAddresses are an app's addresses of which a source says that they take no new calls. A
+// source's word on an address is its strongest claim there: Kubernetes, for one, may name a pod
+// that ends beside the ready one that has its address by now.
+func (o *ownership) drainingAddresses(n *node) map[netip.AddrPort]bool {
+	type place struct {
+		netip.AddrPort
+		source string
 	}
-	return slices.Clip(ready), uint32(len(not)), withheld
+	var words map[place]claim
+	take := func(draining bool) {
+		for i := range n.instances {
+			at := &n.instances[i]
+			if at.draining != draining || !o.owns(n, at.address()) {
+				continue
+			}
+			c := n.claim(at)
+			key := place{at.address(), c.source}
+			word, ok := words[key]
+			if !ok && !draining {
+				continue
+			}
+			if words == nil {
+				words = map[place]claim{}
+			}
+			if !ok || word.compare(c) < 0 {
+				words[key] = c
+			}
+		}
+	}
+	if take(true); words == nil {
+		return nil
+	}
+	take(false)
+	not := map[netip.AddrPort]bool{}
+	for at, word := range words {
+		if word.draining && (word.rank != unverified || n.onlyUnverified(at.AddrPort)) { // its own sidecar knows better
+			not[at.AddrPort] = true
+		}
+	}
+	return not
 }
 
 // inserted is a copy with one more and no room to spare: there are many apps, and few

@@ -9,9 +9,10 @@ import (
 
 // Rank says how well a source knows which app has an address. Each source names its own.
 //
-// The rule that decides whose address it is has three sentences. A live registration beats a
-// listed one. Of two live registrations the later has the address. A registration for an
-// address that is not its sender's is refused, unless instances.delegates allows it by name.
+// The rule that decides whose address it is has four sentences. A live registration beats a
+// listed one. Of two live registrations the later has the address. Of two in lists of one rank the
+// ready one has it. A registration for an address that is not its sender's is refused, unless
+// instances.delegates allows it by name.
 //
 // [claim.compare] is the rule. It looks at data alone, which travels with each instance: the
 // rank, and [catalog.Instance.Since]. So replicas agree in whatever order they hear of things,
@@ -45,21 +46,22 @@ type claim struct {
 	draining bool
 }
 
-// compare is below zero where a claim is weaker than another. Claims of two apps are never
-// equal: where neither rank nor time decides, as between two AppInstance objects, a ready
-// instance comes before one that drains, and then the app whose name is first.
+// compare is below zero where a claim is weaker than another. Of two registrations the later is
+// stronger, ready or not. In a list a ready instance comes before one that drains, and only then
+// the newer one: a list may name an instance that ends for a while after another has its address.
+// Claims of two apps are never equal: in the end the app comes first whose name does.
 func (c claim) compare(o claim) int {
+	later, ready := cmp.Compare(c.since, o.since), 0
 	switch {
-	case c.rank != o.rank:
-		return cmp.Compare(c.rank, o.rank)
-	case c.since != o.since:
-		return cmp.Compare(c.since, o.since)
-	case c.draining != o.draining && o.draining:
-		return 1
-	case c.draining != o.draining:
-		return -1
+	case c.draining && !o.draining:
+		ready = -1
+	case o.draining && !c.draining:
+		ready = 1
 	}
-	return o.app.Compare(c.app)
+	if c.rank == Live || c.rank == unverified {
+		return cmp.Or(cmp.Compare(c.rank, o.rank), later, ready, o.app.Compare(c.app))
+	}
+	return cmp.Or(cmp.Compare(c.rank, o.rank), ready, later, o.app.Compare(c.app))
 }
 
 func (n *node) claim(i *instance) claim {

@@ -68,6 +68,7 @@ func TestWhoseAnAddressIs(t *testing.T) {
 		{"among lists, the platform knows best", []Change{pod, cart, orders}, "pod"},
 		{"then a catalog", []Change{orders, drains(stock)}, "stock"},
 		{"in a catalog the newest", []Change{cart, stock}, "cart"},
+		{"unless it drains", []Change{drains(cart), stock}, "stock"},
 		{"of what is written down the one that is ready", []Change{drains(ledger), orders}, "orders"},
 		{"or else by name", []Change{orders, ledger}, "ledger"},
 	} {
@@ -82,6 +83,53 @@ func TestWhoseAnAddressIs(t *testing.T) {
 			}
 			if len(test.given) == 2 { // nothing follows from the order
 				slices.Reverse(test.given)
+			}
+		}
+	}
+}
+
+// TestOfAListTheReadyInstanceHasTheAddress gives an address to another instance: of the same app or
+// not, newer or not, in one change or two, and whichever of the two the list names first.
+func TestOfAListTheReadyInstanceHasTheAddress(t *testing.T) {
+	const a = "10.0.0.1:50002"
+	for _, rank := range []Rank{Written, Listed, Scheduled} {
+		for _, heirApp := range []string{"orders", "stock"} {
+			for _, ids := range [][2]string{{"1", "2"}, {"2", "1"}} {
+				for _, since := range []int64{1, 2, 3} {
+					for _, order := range []string{"old first", "heir first", "at once", "at once, heir first", "in a full set"} {
+						old, heir := at("orders", ids[0], a), at(heirApp, ids[1], a)
+						old.Draining, old.Since, heir.Since = true, 2, since
+						change := func(put ...catalog.Instance) Change {
+							return Change{Instances: []InstanceChange{{Source: "list", Rank: rank, Full: order == "in a full set", Put: put}}}
+						}
+						changes := map[string][]Change{
+							"old first": {change(old), change(heir)}, "heir first": {change(heir), change(old)},
+							"at once": {change(old, heir)}, "at once, heir first": {change(heir, old)}, "in a full set": {change(old, heir)},
+						}[order]
+						what := fmt.Sprintf("rank %d, %s at %d with ID %s, %s", rank, heirApp, since, ids[1], order)
+						g := NewGraph(west)
+						g.Apply(full(selects("checkout", calls("orders"), calls("stock"))))
+						for i, c := range changes {
+							g.Apply(c)
+							if got := whose(g)(a); order != "old first" && got != "["+heirApp+"]" || i == 1 && got != "["+heirApp+"]" {
+								t.Fatalf("%s: after change %d the address is with %s", what, i+1, got)
+							}
+						}
+						if n := g.apps[app(heirApp)]; n.draining != 0 || g.counts.Draining != 0 {
+							t.Errorf("%s: %d drain, %d in all; want that the old one isn't counted", what, n.draining, g.counts.Draining)
+						}
+						for _, u := range g.Apply(from("list", stops("orders", ids[0]))) {
+							for _, v := range u.Views {
+								if e, _ := v.View.Entries.Get(app(heirApp)); len(e.Routes) == 0 || e.Routes[0].Ready != 1 {
+									t.Errorf("%s: without an instance while the old one goes: %+v", what, e)
+								}
+							}
+						}
+						if got := whose(g)(a); got != "["+heirApp+"]" {
+							t.Errorf("%s: after the old one went, it is with %s", what, got)
+						}
+					}
+				}
 			}
 		}
 	}

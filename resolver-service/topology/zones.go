@@ -14,8 +14,8 @@ func knownZone(name string) string {
 	return name
 }
 
-// zonesOf are the zones of an app's ready addresses, which are sorted. Of several sources that
-// name an instance at an address, the one of the highest rank counts.
+// zonesOf are the zones of an app's ready addresses, which are sorted. Of several
+// instances at an address, the one with the strongest claim counts.
 func (n *node) zonesOf(ready []string) *catalog.Zones {
 	var best []*instance
 	for i := range n.instances {
@@ -30,7 +30,7 @@ func (n *node) zonesOf(ready []string) *catalog.Zones {
 		if best == nil {
 			best = make([]*instance, len(ready))
 		}
-		if had := best[at]; had == nil || had.rank <= is.rank {
+		if had := best[at]; had == nil || n.claim(had).compare(n.claim(is)) <= 0 {
 			best[at] = is
 		}
 	}

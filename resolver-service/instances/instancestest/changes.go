@@ -17,6 +17,7 @@ func changes() []specification {
 		{"an instance that drains stands, and takes calls again when it is ready", drain},
 		{"a new address takes the place of the old one", newAddress},
 		{"an address that is given to another app goes with it", anotherApp},
+		{"of two instances at one address the ready one has it", reusedAddress},
 		{"the last instance that goes leaves nothing", lastOne},
 		{"bad entries are refused by name, and the rest stand", badEntries},
 		{"a huge set comes whole, and changes of it come all the same", hugeSet},
@@ -88,6 +89,27 @@ func anotherApp(t *testing.T, b Backend) {
 	b.Put(t, now)
 	f.awaitSet(now, two())
 	f.neverLost(two())
+}
+
+// reusedAddress has a server name an address twice, as while an instance that ends stands beside
+// the one that has got its address.
+func reusedAddress(t *testing.T, b Backend) {
+	orSkip(t, b.Drain != nil, "instances of this source do not drain")
+	old := one()
+	f := follow(t, b.Open(t))
+	for _, app := range []string{"orders", "billing"} {
+		heir := at(app, "heir", old.Address.String())
+		b.Put(t, old)
+		b.Drain(t, old)
+		b.Put(t, heir)
+		f.awaitSet(draining(old), heir)
+		f.serves(heir)
+		b.Delete(t, old)
+		f.awaitSet(heir)
+		f.serves(heir)
+		b.Delete(t, heir)
+		f.awaitSet()
+	}
 }
 
 func lastOne(t *testing.T, b Backend) {

@@ -20,7 +20,9 @@ type Followed struct {
 	mu      sync.Mutex
 	stands  map[topology.InstanceKey]catalog.Instance
 	deleted []topology.InstanceKey
-	applied func() // after each change, with mu held
+	graph   *topology.Graph
+	open    *catalog.View // what callers see
+	applied func()        // after each change, with mu held
 }
 
 // Follow runs a Feed until the test ends.
@@ -32,7 +34,31 @@ func Follow(t testing.TB, s instances.Source) *Followed {
 }
 
 func newFollowed(applied func()) *Followed {
-	return &Followed{stands: map[topology.InstanceKey]catalog.Instance{}, applied: applied}
+	f := &Followed{stands: map[topology.InstanceKey]catalog.Instance{}, applied: applied, graph: topology.NewGraph(topology.Config{Cluster: "west", Open: true})}
+	f.see(topology.Change{Objects: &topology.ObjectChange{Full: true}})
+	return f
+}
+
+// see has callers see a change.
+func (f *Followed) see(c topology.Change) {
+	for _, u := range f.graph.Apply(c) {
+		if u.Open != nil {
+			f.open = u.Open
+		}
+	}
+}
+
+// served is where callers see each app.
+func (f *Followed) served() map[catalog.App][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[catalog.App][]string{}
+	for app, e := range f.open.Entries.All() {
+		for _, r := range e.Routes {
+			all[app] = append(all[app], r.Addresses...)
+		}
+	}
+	return all
 }
 
 func (f *Followed) run(t testing.TB, s instances.Source) {
@@ -70,6 +96,7 @@ func (f *Followed) Apply(_ context.Context, c topology.Change) (uint64, error) {
 			f.stands[topology.InstanceKey{App: p.App, ID: p.ID}] = p
 		}
 	}
+	f.see(c)
 	f.applied()
 	return 1, nil
 }

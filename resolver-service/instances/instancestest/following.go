@@ -166,6 +166,20 @@ func failing(s instances.Status) bool { return s.Err != nil }
 
 func well(s instances.Status) bool { return s.Err == nil && s.Ready }
 
+// serves holds that callers see an instance's app at its address, and nobody else.
+func (f *follower) serves(i catalog.Instance) {
+	f.t.Helper()
+	var apps []catalog.App
+	for app, addresses := range f.served() {
+		if slices.Contains(addresses, i.Address.String()) {
+			apps = append(apps, app)
+		}
+	}
+	if !slices.Equal(apps, []catalog.App{i.App}) {
+		f.t.Errorf("%s is served with %v, want %s alone", i.Address, apps, i.App)
+	}
+}
+
 // neverLost holds that instances which stood were never taken away, nor changed.
 func (f *follower) neverLost(all ...catalog.Instance) {
 	f.t.Helper()

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // parsed is an object as the API server sends it.
@@ -135,6 +137,43 @@ func TestAnEndpointInTwoSlices(t *testing.T) {
 		t.Errorf("with the old slice went %v", c.Delete)
 	}
 	h.want(t, "in one", "shop/orders p 10.0.0.1:50002 in zone-of-node draining", "shop/orders q 10.0.0.2:50002 in zone-of-node")
+}
+
+// TestAnAddressThatIsUsedAnew: a pod that ends stands beside the one that has its IP by now, in one
+// slice or two. Both are told of; the topology gives the address to the ready one.
+func TestAnAddressThatIsUsedAnew(t *testing.T) {
+	old, heir := endpointOf("old", "10.0.0.1", "draining"), endpointOf("heir", "10.0.0.1", "ready")
+	for what, slices := range map[string][]object{
+		"one slice":                {ordersSlice(t, "a", "IPv4", old, heir)},
+		"one slice, heir first":    {ordersSlice(t, "a", "IPv4", heir, old)},
+		"two slices":               {ordersSlice(t, "a", "IPv4", old), ordersSlice(t, "b", "IPv4", heir)},
+		"two slices, heir first":   {ordersSlice(t, "a", "IPv4", heir), ordersSlice(t, "b", "IPv4", old)},
+		"both without a targetRef": {ordersSlice(t, "a", "IPv4", anonymous(old)), ordersSlice(t, "b", "IPv4", anonymous(heir))},
+		"another app's": {
+			parsed(t, sliceOf("shop", "young", "billing-dapr", "IPv4", 50002, old), false), ordersSlice(t, "b", "IPv4", heir),
+		},
+	} {
+		h := hold(Config{})
+		c := h.take(slices...)
+		g := topology.NewGraph(topology.Config{Cluster: "west", Open: true})
+		g.Apply(topology.Change{Objects: &topology.ObjectChange{Full: true}})
+		var open *catalog.View
+		for _, u := range g.Apply(topology.Change{Instances: []topology.InstanceChange{{Source: "kubernetes", Rank: topology.Scheduled, Put: c.Put, Delete: c.Delete}}}) {
+			if u.Open != nil {
+				open = u.Open
+			}
+		}
+		e, _ := open.Entries.Get(catalog.App{Namespace: "shop", ID: "orders"})
+		if r := e.Routes[0]; r.Ready != 1 || r.Draining != 0 {
+			t.Errorf("%s: %d ready, %d draining; want the one address ready", what, r.Ready, r.Draining)
+		}
+	}
+}
+
+func anonymous(endpoint map[string]any) map[string]any {
+	endpoint = maps.Clone(endpoint)
+	delete(endpoint, "targetRef")
+	return endpoint
 }
 
 func TestWhatIsNoAppOfDapr(t *testing.T) {
