@@ -78,6 +78,9 @@ func (t *Trusted) Advice(state CertificateState) (what, fix string) {
 		}
 		return fmt.Sprintf("%s is not valid before %s", t.Subject, t.NotBefore.UTC().Format(time.RFC3339)), fix
 	}
+	if t.Use == ConfiguredFile {
+		return failed, "correct the file: what was read of it before stays in use, and the service would not start again"
+	}
 	if ForOutsiders(t.Use) && failed != "" {
 		return "the newest can't be used", "the one before stands: " + failed
 	}

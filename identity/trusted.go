@@ -22,6 +22,9 @@ const (
 	ConsulCertificate  = "consul certificate"
 	ConsoleCertificate = "console certificate"
 	XDSCertificate     = "xds certificate"
+	// ConfiguredFile is a file with a credential that can't be used as it is now; Subject is the
+	// key that names it.
+	ConfiguredFile = "file"
 )
 
 // Renewed tells whether this process presents certificates of a use. Their error is about the

@@ -66,6 +66,8 @@ type Config struct {
 	// moreEdges are beside those of the table, for tests.
 	moreEdges []edge.Edge
 
+	file string // that it was read from
+	text []byte
 	// formerStore is where an embedded store was before its path was relative to the file.
 	formerStore string
 
@@ -183,7 +185,7 @@ func Load(path string) (*Config, error) {
 
 // Parse is [Load] for a text that was read already.
 func Parse(file string, text []byte) (*Config, error) {
-	cfg := &Config{}
+	cfg := &Config{file: file, text: text}
 	doc := strict.Decode(file, text, cfg)
 	if !doc.Has("listen") {
 		cfg.Listen = Listen{Resolver: DefaultResolver, DNS: []dns.Endpoint{{Address: dns.DefaultAddress}}, Gateway: DefaultGateway, Admin: admin.DefaultAddress, Debug: admin.DefaultDebugAddress}

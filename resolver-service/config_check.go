@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/strict"
@@ -35,6 +36,9 @@ func (c *Config) check(doc *strict.Document) {
 	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(doc, "log.format", c.Log.Format, "text", "json")
 	doc.Merge("policies", c.Policies.Check())
+	if k := c.Policies.Kubernetes; k != nil && !doc.Wrong("policies.kubernetes") {
+		doc.Merge("policies.kubernetes", apiserver.Config{Kubeconfig: k.Kubeconfig, Context: k.Context}.Look())
+	}
 	if k := c.Instances.Kubernetes; c.Policies.Kubernetes.NeedsAccounts() && (k == nil || !k.ServiceAccounts) {
 		doc.Refuse("policies.kubernetes.kinds", "istio and linkerd name callers by service accounts, which nothing reads", "write instances: {kubernetes: {serviceAccounts: true}}")
 	}

@@ -62,11 +62,7 @@ func (c *Config) checkKubernetes(doc *strict.Document) {
 	if at == "" || doc.Wrong("kubernetes") {
 		return
 	}
-	server, err := apiserver.New(apiserver.Config(c.Kubernetes))
-	if err == nil {
-		server.Close()
-	}
-	doc.Merge("kubernetes", err)
+	doc.Merge("kubernetes", apiserver.Config(c.Kubernetes).Look())
 }
 
 // kubernetesPart serves what verbs has.

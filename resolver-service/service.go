@@ -55,6 +55,7 @@ type Service struct {
 	age         revisionAge
 	findings    findings
 	health      *callhealth.Health
+	files       files
 	connections *connections
 
 	resolver *resolver
@@ -255,6 +256,7 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
 	core.start("calls", s.followCalls)
+	core.start("files", s.followFiles)
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil
 }

@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,7 +86,7 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 }
 
 func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
-	for _, t := range append(s.identity.Trusted(), s.edges.trusted()...) {
+	for _, t := range slices.Concat(s.identity.Trusted(), s.edges.trusted(), s.files.trusted()) {
 		w := &v1alpha1.TrustStatus{
 			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
 		}

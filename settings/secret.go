@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/isthmus-mesh/isthmus/strict"
 )
@@ -35,9 +36,31 @@ func (s *Secret) Check() error {
 	return nil
 }
 
+// lastRead are the secrets that were read last, by file.
+var lastRead sync.Map
+
 // Read returns the secret without the line break at its end; that of a nil Secret is
-// empty.
+// empty. While its file is missing or empty, what was read of it before stays in use.
 func (s *Secret) Read() (string, error) {
+	secret, err := s.read()
+	if s == nil || s.File == "" {
+		return secret, err
+	}
+	if err == nil {
+		lastRead.Store(s.File, secret)
+	} else if last, ok := lastRead.Load(s.File); ok {
+		return last.(string), nil
+	}
+	return secret, err
+}
+
+// Look tells why the secret can't be read now, whether it was before or not.
+func (s *Secret) Look() error {
+	_, err := s.read()
+	return err
+}
+
+func (s *Secret) read() (string, error) {
 	if s == nil {
 		return "", nil
 	}

@@ -103,7 +103,7 @@ func TestTheServerIsCheckedAndSeesUs(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 			continue
 		}
-		user, err := greet(t, client, ca)
+		user, err := greet(t, client.Config(), ca)
 		if c.want == "" && (err != nil || user != "isthmus") {
 			t.Errorf("%s: the server saw %q, %v", c.what, user, err)
 		}
@@ -124,7 +124,7 @@ func TestOurCertificateIsReadAtEveryHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if user, err := greet(t, client, ca); user != "old" || err != nil {
+	if user, err := greet(t, client.Config(), ca); user != "old" || err != nil {
 		t.Errorf("the server saw %q, %v", user, err)
 	}
 	if cert, key, err = ca.Client("new"); err != nil {
@@ -135,7 +135,7 @@ func TestOurCertificateIsReadAtEveryHandshake(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if user, err := greet(t, client, ca); user != "new" || err != nil {
+	if user, err := greet(t, client.Config(), ca); user != "new" || err != nil {
 		t.Errorf("after it was rotated the server saw %q, %v", user, err)
 	}
 }

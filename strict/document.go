@@ -113,6 +113,30 @@ func paths(path string, v reflect.Value) []string {
 	return all
 }
 
+// Each calls f with a pointer to each struct below another one, and with its path.
+func Each(of any, f func(path string, part any)) {
+	each("", reflect.Indirect(reflect.ValueOf(of)), f)
+}
+
+func each(path string, v reflect.Value, f func(path string, part any)) {
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		if path != "" && v.CanAddr() {
+			f(path, v.Addr().Interface())
+		}
+		for _, field := range fieldsOf(v) {
+			each(join(path, field.name), field.value, f)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			each(fmt.Sprintf("%s[%d]", path, i), v.Index(i), f)
+		}
+	}
+}
+
 // Values are the values of a struct that are not zero, by their paths: those that are in force,
 // whether they were written or are defaults. Texts are shown as show does; a type with a String of
 // its own, as secrets have, by that.

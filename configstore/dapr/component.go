@@ -22,6 +22,7 @@ type component struct {
 	kind       string // one of the kinds below
 	properties map[string]string
 	secrets    []string // what of the properties must never be shown
+	kubeconfig string   // the text of the file that a property names
 }
 
 // The kinds of configuration store that components-contrib has, and what else Dapr calls

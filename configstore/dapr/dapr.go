@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"sync"
 	"time"
 
@@ -120,6 +121,13 @@ func (s *Store) load() (component, error) {
 			s.scrub.add(p.pool.ConnConfig.Password)
 		}
 	}
+	if path := c.property("kubeconfigPath"); c.kind == kindKubernetes && path != "" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return component{}, fmt.Errorf("component %s: kubeconfigPath: %w", c.name, err)
+		}
+		c.kubeconfig = string(text)
+	}
 	if err := checkComponent(c, names{s.config.Prefix, s.scope}); err != nil {
 		return component{}, s.scrub.err(err)
 	}
@@ -189,7 +197,7 @@ func (s *Store) connect(done chan struct{}) {
 func (s *Store) newLease() (*lease, error) {
 	c, err := s.load() // a secret may have been changed
 	if err != nil {
-		return nil, err
+		c = s.latest() // until the files can be used again
 	}
 	with := settings{component: c, names: names{s.config.Prefix, s.scope}, label: s.config.Label, scrub: s.scrub, log: s.log, once: s.once}
 	e, err := connect(context.Background(), with)
@@ -224,7 +232,7 @@ func (s *Store) renew(l *lease, why error) {
 	spent, ok := l.engine.(interface{ spent(error) bool })
 	if !ok || !spent.spent(why) {
 		c, err := s.load()
-		if err != nil || maps.Equal(c.properties, l.settings.component.properties) {
+		if was := l.settings.component; err != nil || c.kubeconfig == was.kubeconfig && maps.Equal(c.properties, was.properties) {
 			return
 		}
 	}

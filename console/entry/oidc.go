@@ -86,7 +86,8 @@ func newLogin(ctx context.Context, c Config, log *slog.Logger) (*login, error) {
 		return nil, fmt.Errorf("roots of the provider: %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig, transport.DisableKeepAlives = roots, true // logins are rare
+	transport.TLSClientConfig, transport.DialTLSContext = roots.Config(), roots.Dialing(transport.DialContext)
+	transport.DisableKeepAlives = true // logins are rare
 	l := &login{Gate: g, config: c, ctx: ctx, client: &http.Client{Transport: transport, Timeout: askingLimit}}
 	l.attempts.most, l.attempts.life, l.attempts.idle = mostLogins, loginLife, loginLife
 	g.sessions.life, g.sessions.idle = c.Life, idleLife
@@ -126,6 +127,9 @@ func (c *Config) complete() error {
 	}
 	if c.GroupsClaim == "" {
 		c.GroupsClaim = "groups"
+	}
+	if _, err := (&settings.TLS{CA: c.CAFile}).Client(); err != nil {
+		return fmt.Errorf("roots of the provider: %w", err)
 	}
 	return c.ClientSecret.Check()
 }

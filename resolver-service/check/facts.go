@@ -59,6 +59,7 @@ func certificates(f *Facts) (all []Result) {
 			continue
 		case state == identity.Refused && t.Use == identity.PeerCertificate:
 			continue // the checks of its gateways say more
+		case t.Use == identity.ConfiguredFile:
 		case state == identity.Expired, state == identity.Refused:
 			level = Fail
 		}

@@ -29,7 +29,7 @@ type Exporter struct {
 	// host:port alone, in plain text, for a receiver on this machine.
 	Endpoint string `yaml:"endpoint" json:"endpoint"`
 
-	// HeadersFile has a name=value per line, such as an API key. It is read at start.
+	// HeadersFile has a name=value per line, such as an API key. It is read again when it changes.
 	HeadersFile string `yaml:"headersFile,omitempty" json:"headersFile,omitempty" file:""`
 }
 
@@ -76,16 +76,22 @@ func onThisMachine(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// headers reads the headers file. Its errors don't quote it: it holds secrets.
-func (e *Exporter) headers() (map[string]string, error) {
-	if e.HeadersFile == "" {
-		return nil, nil
-	}
+// headers are those of the headers file, which is followed.
+type headers struct {
+	text  string
+	pairs map[string]string
+}
+
+// readHeaders reads the headers file. Its errors don't quote it: it holds secrets.
+func (e *Exporter) readHeaders(old *headers) (*headers, error) {
 	text, err := os.ReadFile(e.HeadersFile)
 	if err != nil {
 		return nil, fmt.Errorf("headersFile: %w", err)
 	}
-	headers := map[string]string{}
+	if old != nil && old.text == string(text) {
+		return old, nil
+	}
+	pairs := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -96,10 +102,22 @@ func (e *Exporter) headers() (map[string]string, error) {
 		if name = strings.ToLower(strings.TrimSpace(name)); !ok || name == "" || strings.ContainsAny(name, " \t:") {
 			return nil, fmt.Errorf("headersFile %s: line %d: want name=value", e.HeadersFile, n)
 		}
-		headers[name] = strings.TrimSpace(value)
+		pairs[name] = strings.TrimSpace(value)
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("headersFile %s: %w", e.HeadersFile, err)
 	}
-	return headers, nil
+	if len(pairs) == 0 { // it may be half-written
+		return nil, fmt.Errorf("headersFile %s has no header; write name=value on a line, or leave it out", e.HeadersFile)
+	}
+	return &headers{string(text), pairs}, nil
+}
+
+// Look tells whether the headers file can be used as it is.
+func (e *Exporter) Look() error {
+	if e == nil || e.HeadersFile == "" {
+		return nil
+	}
+	_, err := e.readHeaders(nil)
+	return err
 }

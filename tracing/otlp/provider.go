@@ -19,7 +19,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"google.golang.org/grpc"
 
+	"github.com/isthmus-mesh/isthmus/settings"
 	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
@@ -100,15 +102,26 @@ func newExporter(ctx context.Context, e *Exporter) (sdktrace.SpanExporter, error
 		return nil, err
 	}
 	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL(endpoint)}
-	headers, err := e.headers()
-	if err != nil {
-		return nil, err
-	}
-	if headers != nil {
-		options = append(options, otlptracegrpc.WithHeaders(headers))
+	if e.HeadersFile != "" {
+		headers, err := settings.Follow(0, e.readHeaders)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, otlptracegrpc.WithDialOption(grpc.WithPerRPCCredentials(sent{headers})))
 	}
 	return otlptracegrpc.New(ctx, options...)
 }
+
+// sent are the headers that each request has.
+type sent struct{ *settings.Followed[*headers] }
+
+// GetRequestMetadata is that of credentials.PerRPCCredentials.
+func (s sent) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return s.Get().pairs, nil
+}
+
+// RequireTransportSecurity is that of credentials.PerRPCCredentials: endpoint says whether there is TLS.
+func (sent) RequireTransportSecurity() bool { return false }
 
 // newResource says who makes the spans. OTEL_SERVICE_NAME and
 // OTEL_RESOURCE_ATTRIBUTES come last, so they win.

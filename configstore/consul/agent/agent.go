@@ -77,7 +77,7 @@ func (c Config) Connect() (*api.Client, *http.Transport, error) {
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: tls, TLSHandshakeTimeout: dialTimeout,
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSClientConfig: tls.Config(), DialTLSContext: tls.Dialing(dialer.DialContext), TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute,
 		DisableCompression: true, // costs more time than it saves between an agent and its neighbours
 	}

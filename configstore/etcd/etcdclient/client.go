@@ -4,9 +4,11 @@
 package etcdclient
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"math"
+	"net"
 	"strings"
 	"time"
 
@@ -14,7 +16,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 
+	"github.com/isthmus-mesh/isthmus/settings"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
 
@@ -54,34 +58,55 @@ func New(c Config) (*Client, error) {
 	}
 	c = c.WithDefaults()
 	secure, _ := c.secure(c.Endpoints[0]) // has been checked
-	security, err := c.TLS.Client()
+	client, err := c.TLS.Client()
 	if err != nil {
 		return nil, strict.Below("tls", err)
 	}
+	security := client.Config()
 	if secure && security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	made := &Client{Config: c, session: newSession(c.Username, c.Password)}
+	options := []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause},
+			MinConnectTimeout: connectTimeout,
+		}),
+		grpc.WithStatsHandler(connections{made.session}),
+		grpc.WithChainUnaryInterceptor(made.session.unary),
+		grpc.WithChainStreamInterceptor(made.session.stream),
+	}
+	if client != nil {
+		options = append(options, grpc.WithTransportCredentials(followed{credentials.NewTLS(security), client}))
+	}
 	made.Client, err = clientv3.New(clientv3.Config{
 		Endpoints: c.Endpoints, TLS: security,
 		DialKeepAliveTime: KeepaliveTime, DialKeepAliveTimeout: KeepaliveTimeout,
 		MaxCallSendMsgSize: math.MaxInt32, MaxCallRecvMsgSize: math.MaxInt32, // the server knows its limits
 		MaxUnaryRetries: retries,
 		Logger:          zap.NewNop(), // what it would log comes as an error
-		DialOptions: []grpc.DialOption{
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause},
-				MinConnectTimeout: connectTimeout,
-			}),
-			grpc.WithStatsHandler(connections{made.session}),
-			grpc.WithChainUnaryInterceptor(made.session.unary),
-			grpc.WithChainStreamInterceptor(made.session.stream),
-		},
+		DialOptions:     options,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", made.Servers(), err)
 	}
 	return made, nil
+}
+
+// followed are the credentials of the files as they are at each handshake.
+type followed struct {
+	credentials.TransportCredentials
+	client *settings.Client
+}
+
+// ClientHandshake is that of credentials.TransportCredentials.
+func (f followed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(f.client.Config()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone is that of credentials.TransportCredentials.
+func (f followed) Clone() credentials.TransportCredentials {
+	return followed{f.TransportCredentials.Clone(), f.client}
 }
 
 // Servers is how errors name the server. Endpoints hold no password: see Config.secure.

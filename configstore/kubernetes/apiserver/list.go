@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/live"
@@ -155,17 +157,21 @@ func versionOf(object json.RawMessage) (string, error) {
 
 // watch asks for what happens in a collection after a resourceVersion, in one request, which
 // lasts until the server ends it, an error of take, or the context's end. It returns nil when
-// the server ends it in good order, as servers do once in a while.
+// the server ends it in good order, as servers do once in a while, and when credentials have changed
+// since.
 func (a *Server) watch(ctx context.Context, c Collection, from string, opened func(), take func(kind string, object json.RawMessage) error) error {
 	r := c.request("watch")
 	r.Query.Set("watch", "true")
 	r.Query.Set("allowWatchBookmarks", "true")
 	r.Query.Set("resourceVersion", from)
-	response, err := a.Send(ctx, r)
+	by := a.way.Get()
+	response, err := by.send(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
+	changed, end := a.untilChange(ctx, by, response.Body)
+	defer end()
 	if opened != nil {
 		opened()
 	}
@@ -176,7 +182,7 @@ func (a *Server) watch(ctx context.Context, c Collection, from string, opened fu
 			Object json.RawMessage `json:"object"`
 		}
 		err := decoder.Decode(&e)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || err != nil && changed() {
 			return nil
 		}
 		if err == nil && e.Type == "ERROR" {
@@ -190,5 +196,26 @@ func (a *Server) watch(ctx context.Context, c Collection, from string, opened fu
 		if err != nil {
 			return fmt.Errorf("at %s: %w", a.Host(), err)
 		}
+	}
+}
+
+// untilChange closes the body of an answer once the server is to be reached by another way, and
+// tells whether it has. Call end.
+func (a *Server) untilChange(ctx context.Context, by *way, body io.Closer) (changed func() bool, end func()) {
+	var other atomic.Bool
+	ctx, cancel := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for live.Sleep(ctx, lookEvery) {
+			if a.way.Get() != by {
+				other.Store(true)
+				_ = body.Close() // its reader hears of it
+				return
+			}
+		}
+	})
+	return other.Load, func() {
+		cancel()
+		looking.Wait()
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +40,9 @@ const (
 // list when it has much to do.
 const callTimeout = time.Minute
 
+// lookEvery is the least time between two looks at the files that credentials are in.
+var lookEvery = time.Second // tests don't wait
+
 // longestBody is how much of an answer is read, which a page of a list is far from.
 const longestBody = 256 << 20
 
@@ -46,10 +52,17 @@ const FieldManager = "isthmus"
 // Server is a Kubernetes API server, spoken to by client-go's credentials: tokens that
 // rotate, certificates, programs that make either.
 type Server struct {
-	url  *url.URL
-	http *http.Client
-	base *http.Transport
-	all  *connections
+	way *settings.Followed[*way]
+	all *connections
+}
+
+// way is how the server is reached by the files of a moment. It is immutable.
+type way struct {
+	files []string // that it was made of
+	print [sha256.Size]byte
+	url   *url.URL
+	http  *http.Client
+	base  *http.Transport
 }
 
 // Config says where the API server is and who we are to it.
@@ -66,20 +79,120 @@ func (c Config) Check() error {
 	return nil
 }
 
-// New reads the kubeconfig, or the pod's service account, and asks the server nothing.
+// Look tells why the files can't be used now.
+func (c Config) Look() error {
+	server, err := New(c)
+	if err == nil {
+		server.Close()
+	}
+	return err
+}
+
+// New reads the kubeconfig, or the pod's service account, and asks the server nothing. It follows
+// these files, and those that the kubeconfig names.
 func New(c Config) (*Server, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
+	return newServer(func(all *connections, old *way) (*way, error) {
+		if old != nil {
+			if print, err := printOf(old.files); err != nil || print == old.print {
+				return old, err
+			}
+		}
+		return c.way(all, old)
+	})
+}
+
+// NewFor is [New] with what was read already, of which it keeps a copy. It follows no file but
+// those that client-go does.
+func NewFor(config *rest.Config) (*Server, error) {
+	return newServer(func(all *connections, old *way) (*way, error) {
+		if old != nil {
+			return old, nil
+		}
+		return newWay(config, all)
+	})
+}
+
+func newServer(load func(all *connections, old *way) (*way, error)) (*Server, error) {
+	a := &Server{all: &connections{open: map[*connection]bool{}}}
+	var err error
+	a.way, err = settings.Follow(lookEvery, func(old *way) (*way, error) { return load(a.all, old) })
+	return a, err
+}
+
+var errWritten = errors.New("the files changed while they were read")
+
+// way reads the files. What has the same bytes before and after is of one moment.
+func (c Config) way(all *connections, old *way) (*way, error) {
 	config, err := restConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	return NewFor(config)
+	files := c.files(config)
+	before, err := printOf(files)
+	if err != nil {
+		return nil, strict.Below("kubeconfig", err)
+	}
+	if config, err = restConfig(c); err == nil {
+		err = loadFiles(config)
+	}
+	if err != nil {
+		return nil, strict.Below("kubeconfig", err)
+	}
+	w, err := newWay(config, all)
+	if err != nil {
+		return nil, err
+	}
+	if w.print, err = printOf(files); err != nil || w.print != before {
+		return nil, cmp.Or(err, errWritten)
+	}
+	if w.files = files; old != nil {
+		old.base.CloseIdleConnections() // the others end when they are idle, or with the Server
+	}
+	return w, nil
 }
 
-// NewFor is [New] with what was read already, of which it keeps a copy.
-func NewFor(config *rest.Config) (*Server, error) {
+// files are all that a configuration comes from. Programs that make credentials are followed by
+// client-go.
+func (c Config) files(config *rest.Config) []string {
+	return slices.DeleteFunc([]string{c.Kubeconfig, config.CAFile, config.CertFile, config.KeyFile, config.BearerTokenFile}, func(path string) bool { return path == "" })
+}
+
+// loadFiles puts what is in files into the configuration itself: client-go follows some of them,
+// each in its own time.
+func loadFiles(config *rest.Config) error {
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return err
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
+	if config.BearerTokenFile == "" {
+		return nil
+	}
+	text, err := os.ReadFile(config.BearerTokenFile)
+	config.BearerToken, config.BearerTokenFile = string(bytes.TrimSpace(text)), ""
+	return err
+}
+
+// printOf tells files from others.
+func printOf(files []string) (print [sha256.Size]byte, err error) {
+	all := sha256.New()
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && len(bytes.TrimSpace(text)) == 0 {
+			err = fmt.Errorf("%s is empty", file)
+		}
+		if err != nil {
+			return print, err
+		}
+		sum := sha256.Sum256(text)
+		all.Write(sum[:])
+	}
+	return [sha256.Size]byte(all.Sum(nil)), nil
+}
+
+func newWay(config *rest.Config, all *connections) (*way, error) {
 	config = rest.CopyConfig(config)
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -94,13 +207,12 @@ func NewFor(config *rest.Config) (*Server, error) {
 	if err != nil {
 		return nil, strict.Below("kubeconfig", err)
 	}
-	all := &connections{open: map[*connection]bool{}}
 	base.DialContext = all.dialing(base.DialContext)
 	wrapped, err := transport.HTTPWrappersForConfig(wire, base)
 	if err != nil {
 		return nil, strict.Below("kubeconfig", err)
 	}
-	return &Server{url: server, http: &http.Client{Transport: wrapped}, base: base, all: all}, nil
+	return &way{url: server, http: &http.Client{Transport: wrapped}, base: base}, nil
 }
 
 func restConfig(c Config) (*rest.Config, error) {
@@ -153,18 +265,25 @@ func newTransport(c *transport.Config) (*http.Transport, error) {
 // Close closes all connections. It is for when no request is under way; a later one opens
 // another.
 func (a *Server) Close() {
-	a.base.CloseIdleConnections()
+	a.way.Get().base.CloseIdleConnections()
 	a.all.close()
 }
 
 // Host names the server in errors.
-func (a *Server) Host() string { return a.url.Scheme + "://" + a.url.Host }
+func (a *Server) Host() string { return a.way.Get().host() }
+
+func (w *way) host() string { return w.url.Scheme + "://" + w.url.Host }
 
 // URL is where a path is there.
 func (a *Server) URL(path string) string {
-	target := *a.url
-	target.Path = strings.TrimSuffix(target.Path, "/") + path
+	target := a.way.Get().at(path)
 	return target.String()
+}
+
+func (w *way) at(path string) url.URL {
+	target := *w.url
+	target.Path = strings.TrimSuffix(target.Path, "/") + path
+	return target
 }
 
 // Request is one to the API server.
@@ -180,24 +299,27 @@ type Request struct {
 
 // Send sends a request and returns the answer if it is 2xx. The caller closes its body.
 func (a *Server) Send(ctx context.Context, r Request) (*http.Response, error) {
-	target := *a.url
-	target.Path = strings.TrimSuffix(target.Path, "/") + r.Path
+	return a.way.Get().send(ctx, r)
+}
+
+func (w *way) send(ctx context.Context, r Request) (*http.Response, error) {
+	target := w.at(r.Path)
 	target.RawQuery = r.Query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.Method, target.String(), bytes.NewReader(r.Body))
 	if err != nil {
-		return nil, fmt.Errorf("at %s: %w", a.Host(), plainError(err))
+		return nil, fmt.Errorf("at %s: %w", w.host(), plainError(err))
 	}
 	req.Header.Set("Accept", cmp.Or(r.Accept, "application/json"))
 	if r.ContentType != "" {
 		req.Header.Set("Content-Type", r.ContentType)
 	}
-	response, err := a.http.Do(req)
+	response, err := w.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("at %s: %w", a.Host(), plainError(err))
+		return nil, fmt.Errorf("at %s: %w", w.host(), plainError(err))
 	}
 	if response.StatusCode/100 != 2 {
 		defer response.Body.Close()
-		return nil, fmt.Errorf("at %s: %w", a.Host(), refusalOf(response))
+		return nil, fmt.Errorf("at %s: %w", w.host(), refusalOf(response))
 	}
 	return response, nil
 }

@@ -98,7 +98,7 @@ func (e *Etcd) client(user string) (*clientv3.Client, error) {
 		return nil, err
 	}
 	c := clientv3.Config{
-		Endpoints: []string{e.Server.URL()}, TLS: security, Logger: zap.NewNop(),
+		Endpoints: []string{e.Server.URL()}, TLS: security.Config(), Logger: zap.NewNop(),
 		MaxCallSendMsgSize: math.MaxInt32, DialTimeout: startLimit,
 	}
 	if user != "" {
