@@ -94,7 +94,7 @@ func (s *Service) buildParts() error {
 func (s *Service) host(e edge.Edge) edge.Host {
 	host := edge.Host{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
-		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.ownPath(e.Name),
+		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.ownPath(e.Name), Resolver: s.edges.resolver,
 		Listener: s.listeners.tcp[e.Name], Sockets: s.listeners.sockets[e.Name], Connections: s.listeners.bounds.of[e.Name],
 		Bound:    func(l net.Listener, b bounded.Bounds) *bounded.Listener { return s.connections.bound(e.Name, l, b) },
 		Insecure: s.identity.Insecure(),
@@ -114,6 +114,16 @@ func (s *Service) host(e edge.Edge) edge.Host {
 			"have them share it by instances.etcd in isthmus.yaml, or register where they read instances from"
 	}
 	return host
+}
+
+// resolver is how host names of gateways are looked up.
+func (all *builtEdges) resolver() *net.Resolver {
+	for _, p := range *all {
+		if p.Resolver != nil {
+			return p.Resolver
+		}
+	}
+	return net.DefaultResolver
 }
 
 // restore brings back what the edges kept before a restart.

@@ -85,7 +85,7 @@ func TestImportsPointDown(t *testing.T) {
 		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict"},
 		"identity":                     {"api", "atomicfile", "catalog", "live", "identity", "strict", "throttle"},
 		"actors":                       {"api", "catalog", "identity", "live", "strict", "throttle"},
-		"tracing":                      {"api", "catalog", "strict", "tracing"},
+		"tracing":                      {"api", "catalog", "settings", "strict", "tracing"},
 		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
 		"resolver-service/destination": {"catalog"},
 		"nameresolution":               {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "strict", "throttle", "tracing", "nameresolution"},

@@ -8,9 +8,9 @@ import (
 )
 
 // appOf is the app that a service's name means to the caller: its app-id in the caller's
-// own namespace, or app-id.namespace, in any case.
+// own namespace, or app-id.namespace, exactly as they are written.
 func (c *caller) appOf(name string) catalog.App {
-	id, namespace, ok := strings.Cut(strings.ToLower(name), ".")
+	id, namespace, ok := strings.Cut(name, ".")
 	if !ok {
 		namespace = c.app.Namespace
 	}

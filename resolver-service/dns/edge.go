@@ -109,7 +109,7 @@ func (e endpoints) build(host edge.Host) (edge.Part, error) {
 		Ready: func() (reasons, notes []string) {
 			return nil, append(troubles(server.Status()), server.hosts.Troubles()...)
 		},
-		Trusted: server.Trusted,
+		Trusted: server.Trusted, Resolver: server.resolver,
 	}, nil
 }
 

@@ -2,6 +2,8 @@ package dns
 
 import (
 	"fmt"
+	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"reflect"
@@ -158,5 +160,23 @@ func TestTroublesOfDNSAreNotes(t *testing.T) {
 	})
 	if want := []string{"dns: forward to 1.1.1.1:53: timeout"}; !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestBothFamiliesListenAtOnePort with an address of its own for each, in either order.
+func TestBothFamiliesListenAtOnePort(t *testing.T) {
+	for _, pair := range [][2]string{{"0.0.0.0", "[::]"}, {"[::]", "0.0.0.0"}, {"127.0.0.1", "[::]"}, {"0.0.0.0", ""}} {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(free.Addr().String())
+		free.Close()
+		open, err := Open([]Listen{{Address: pair[0] + ":" + port}, {Address: pair[1] + ":" + port}}, Files{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Errorf("%v: %v", pair, err)
+			continue
+		}
+		open.Close()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -58,6 +60,7 @@ func Open(listen []Listen, files Files, log *slog.Logger) (*Listeners, error) {
 	ls := &Listeners{}
 	for _, l := range listen {
 		cfg := transport.Config{Address: l.Address, As: l.As, MaxTCP: l.MaxTCP, Sockets: l.Sockets, RateLimit: l.RateLimit, TCP: l.TCP}
+		cfg.OnlyIPv6 = slices.ContainsFunc(listen, l.leavesIPv4)
 		if l.TLS {
 			if err := ls.certificate(files, log); err != nil {
 				ls.Close()
@@ -73,6 +76,14 @@ func Open(listen []Listen, files Files, log *slog.Logger) (*Listeners, error) {
 		ls.all = append(ls.all, listener{l, open})
 	}
 	return ls, nil
+}
+
+// leavesIPv4 tells whether the other listener has a port for IPv4 that this one would take for both.
+func (l Listen) leavesIPv4(o Listen) bool {
+	host, port, _ := net.SplitHostPort(l.Address)
+	other, same, _ := net.SplitHostPort(o.Address)
+	ip, err := netip.ParseAddr(other)
+	return (host == "" || host == "::") && err == nil && ip.Unmap().Is4() && port == same && port != "0"
 }
 
 // certificate reads the files for the first listener that wants them.

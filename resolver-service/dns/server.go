@@ -37,23 +37,31 @@ type Server struct {
 	listeners *Listeners
 	zone      *zone.Zone
 	forward   *forward.Forwarder // nil: nothing is forwarded
+	resolver  *net.Resolver      // by forward
 	hosts     *hosts.Hosts
+}
+
+// names is how host names are looked up.
+func (s *Server) names() *net.Resolver {
+	if s.resolver == nil {
+		return net.DefaultResolver
+	}
+	return s.resolver
 }
 
 // New makes a server of listeners that are open, and starts nothing. Its metrics are
 // registered with to.
 func New(cfg Config, listeners *Listeners, t *topology.Topology, to prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	s := &Server{cfg: cfg, log: log, listeners: listeners}
-	lookup := net.DefaultResolver.LookupNetIP
 	if len(cfg.Forward) > 0 {
 		var err error
 		if s.forward, err = forward.New(forward.Config{Upstreams: cfg.Forward, Own: listeners.own(), Cache: cfg.Cache}, log); err != nil {
 			return nil, err
 		}
 		cfg.Zone.Forward = s.forward
-		lookup = through(s.forward).LookupNetIP
+		s.resolver = through(s.forward)
 	}
-	s.hosts = hosts.New("dns", t.Clusters(), cfg.Zone.Domain, lookup, log)
+	s.hosts = hosts.New("dns", t.Clusters(), cfg.Zone.Domain, hosts.Through(s.names), log)
 	cfg.Zone.Hosts = s.hosts.Published()
 	s.zone = zone.New(cfg.Zone, t, log)
 	if err := to.Register(s); err != nil {

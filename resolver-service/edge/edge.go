@@ -109,6 +109,8 @@ type Host struct {
 	Version    string // of the program
 	Kubernetes string // the cluster domain of Kubernetes; empty where it was not configured
 	Directory  string // for what the edge keeps over a restart
+	// Resolver is how host names of gateways are looked up. It is known once all edges are built.
+	Resolver func() *net.Resolver
 
 	// Listener is the one of Listen, if that has one; Sockets are those of Open.
 	Listener    net.Listener
@@ -181,6 +183,8 @@ type Part struct {
 	Ready func() (reasons, notes []string)
 	// Trusted is the certificates that clients are shown.
 	Trusted func() []identity.Trusted
+	// Resolver is how the service looks up the host names of gateways; nil: as the system does.
+	Resolver *net.Resolver
 }
 
 // Together runs several functions as one. When one ends, the others are told to; the error is

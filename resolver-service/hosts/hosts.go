@@ -21,20 +21,20 @@ import (
 
 // Bounds and times of looking host names up.
 const (
-	refreshEvery  = 30 * time.Second
-	retryAfter    = 5 * time.Second // after a failure; twice as long each time, up to refreshEvery
+	refreshEvery  = 30 * time.Second // or as soon as the answer runs out
+	shortest      = time.Second      // from one look-up to the next
+	keepGone      = 5 * time.Minute  // for which addresses stand after DNS said that the name has none
+	retryAfter    = 5 * time.Second  // after a failure; twice as long each time, up to refreshEvery
 	lookupTimeout = 10 * time.Second
 	maxHosts      = 1000
 	maxLookups    = 8  // at a time
 	maxAddresses  = 32 // of one host
 )
 
-// Lookup returns the addresses of a name, as [net.Resolver.LookupNetIP] does.
-type Lookup func(ctx context.Context, network, name string) ([]netip.Addr, error)
-
 // Hosts knows the addresses of gateways that Cluster objects name by host name. Names are
-// looked up in the background, at once when they are new and again every refreshEvery.
-// While a name can't be looked up, the last addresses stand; a name that is gone has none.
+// looked up in the background: at once when they are new, and again when the answer runs out, or
+// after refreshEvery. While a name can't be looked up, the last addresses stand. Those of a name
+// that is gone stand for keepGone, since a zone may lose a name by mistake.
 type Hosts struct {
 	edge     string // whose it is, for log lines
 	clusters *live.Value[*catalog.Gateways]
@@ -69,6 +69,7 @@ type host struct {
 	addresses []netip.Addr
 	err       error     // why it can't be looked up now
 	since     time.Time // since when
+	gone      time.Time // since when DNS says that the name has no address; zero: it does not
 	pause     time.Duration
 	next      time.Time // when it is looked up again
 	flying    bool      // it is being looked up
@@ -77,6 +78,7 @@ type host struct {
 type result struct {
 	name      string
 	addresses []netip.Addr
+	ttl       time.Duration
 	err       error
 }
 
@@ -218,9 +220,9 @@ func (hs *Hosts) fly(ctx context.Context, name string) {
 	}
 	limited, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	addresses, err := hs.lookup(limited, "ip", name)
+	addresses, ttl, err := hs.lookup(limited, "ip", name)
 	select {
-	case hs.results <- result{name, tidy(addresses), err}:
+	case hs.results <- result{name, tidy(addresses), ttl, err}:
 	case <-ctx.Done():
 	}
 }
@@ -254,13 +256,21 @@ func (hs *Hosts) land(r result, now time.Time) {
 		if h.err != nil {
 			hs.log.Info(hs.edge+": a gateway's host name is resolved again", "host", r.name)
 		}
-		*h = host{addresses: r.addresses, next: now.Add(refreshEvery)}
+		if r.ttl == 0 {
+			r.ttl = refreshEvery
+		}
+		*h = host{addresses: r.addresses, next: now.Add(min(r.ttl, refreshEvery))}
 		return
 	}
 	if h.err == nil {
 		hs.log.Warn(hs.edge+": a gateway's host name can't be resolved", "host", r.name, "err", r.err, "addresses", len(h.addresses))
 	}
-	if isGone(r.err) {
+	switch gone := isGone(r.err); {
+	case !gone:
+		h.gone = time.Time{}
+	case h.gone.IsZero():
+		h.gone = now
+	case now.Sub(h.gone) >= keepGone:
 		h.addresses = nil
 	}
 	h.fail(r.err, now)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/miekg/dns"
 	"go.uber.org/goleak"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -28,22 +29,23 @@ type names struct {
 	has   map[string][]netip.Addr
 	fails map[string]error
 	slow  map[string]bool
+	ttl   map[string]time.Duration
 	asked []string
 }
 
-func (n *names) lookup(ctx context.Context, _, name string) ([]netip.Addr, error) {
+func (n *names) lookup(ctx context.Context, _, name string) ([]netip.Addr, time.Duration, error) {
 	n.mu.Lock()
 	n.asked = append(n.asked, name)
 	slow, addresses, err := n.slow[name], n.has[name], n.fails[name]
 	n.mu.Unlock()
 	if slow {
 		<-ctx.Done()
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	if addresses == nil && err == nil {
 		err = &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
 	}
-	return addresses, err
+	return addresses, n.ttl[name], err
 }
 
 func (n *names) set(name string, err error, addresses ...string) {
@@ -73,7 +75,7 @@ func (n *names) times(name string) int {
 // resolving runs hosts in a bubble of synctest.
 func resolving(t *testing.T, test func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways])) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &names{has: map[string][]netip.Addr{}, fails: map[string]error{}, slow: map[string]bool{}}
+		n := &names{has: map[string][]netip.Addr{}, fails: map[string]error{}, slow: map[string]bool{}, ttl: map[string]time.Duration{}}
 		var clusters live.Value[*catalog.Gateways]
 		hs := New("dns", &clusters, "isthmus.internal", n.lookup, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -179,7 +181,12 @@ func TestTheLastAddressesStandWhileDNSFails(t *testing.T) {
 			t.Errorf("asked %d times in ten minutes", asked)
 		}
 		n.set("gw.example", nil) // gone
-		time.Sleep(refreshEvery + time.Second)
+		time.Sleep(keepGone - time.Second)
+		synctest.Wait()
+		if got := hs.told(); got != "map[gw.example:[192.0.2.1]]" {
+			t.Errorf("DNS has just said that it is gone: %s", got)
+		}
+		time.Sleep(2*refreshEvery + time.Second)
 		synctest.Wait()
 		if got := hs.told(); got != "map[]" {
 			t.Errorf("DNS says that it is gone: %s", got)
@@ -191,6 +198,41 @@ func TestTheLastAddressesStandWhileDNSFails(t *testing.T) {
 			t.Errorf("it is back: %s", got)
 		}
 	})
+}
+
+func TestAChangeIsSeenOnceTheAnswerRunsOut(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {
+		resolving(t, func(n *names, hs *Hosts, clusters *live.Value[*catalog.Gateways]) {
+			n.ttl["gw.example"] = ttl
+			n.set("gw.example", nil, "192.0.2.1")
+			clusters.Store(gatewaysAt("gw.example:1"))
+			synctest.Wait()
+			n.set("gw.example", nil, "192.0.2.2")
+			time.Sleep(ttl + time.Second)
+			synctest.Wait()
+			if got := hs.told(); got != "map[gw.example:[192.0.2.2]]" {
+				t.Errorf("%s: %s", ttl, got)
+			}
+		})
+	}
+}
+
+// TestHowLongAnswersHold asks a real server, by UDP and by TCP.
+func TestHowLongAnswersHold(t *testing.T) {
+	server := dnstest(t, map[string]string{
+		"gw.example.": "gw.example. 60 IN CNAME alias.example.", "alias.example.": "alias.example. 7 IN A 192.0.2.1",
+	})
+	for _, network := range []string{"udp", "tcp"} {
+		lookup := Through(func() *net.Resolver {
+			return &net.Resolver{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, server)
+			}}
+		})
+		addresses, ttl, err := lookup(t.Context(), "ip4", "gw.example.")
+		if err != nil || ttl != 7*time.Second || fmt.Sprint(addresses) != "[192.0.2.1]" {
+			t.Errorf("%s: %v for %s, %v; want 192.0.2.1 for 7s", network, addresses, ttl, err)
+		}
+	}
 }
 
 func TestANameInOurOwnDomainIsNeverLookedUp(t *testing.T) {
@@ -276,4 +318,44 @@ func TestOnlyDNSItselfSaysThatANameIsGone(t *testing.T) {
 			t.Errorf("%v: gone is %t", c.err, !c.gone)
 		}
 	}
+}
+
+// dnstest answers on loopback, by UDP and TCP, with records by name, and what they lead to.
+func dnstest(t *testing.T, records map[string]string) (address string) {
+	t.Helper()
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		for name := q.Question[0].Name; records[name] != ""; {
+			r, err := dns.NewRR(records[name])
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			m.Answer = append(m.Answer, r)
+			if alias, ok := r.(*dns.CNAME); ok {
+				name = alias.Target
+				continue
+			}
+			break
+		}
+		_ = w.WriteMsg(m)
+	})
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp, err := net.ListenPacket("udp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	for _, s := range []*dns.Server{{Listener: tcp, Handler: handler}, {PacketConn: udp, Handler: handler}} {
+		started := make(chan struct{})
+		s.NotifyStartedFunc = func() { close(started) }
+		serving.Go(func() { _ = s.ActivateAndServe() })
+		<-started
+		t.Cleanup(func() { _ = s.Shutdown() })
+	}
+	t.Cleanup(func() { go serving.Wait() })
+	return tcp.Addr().String()
 }

@@ -197,5 +197,8 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	// is missing, which would break connections on a lossy path. The channel itself notices
 	// silence.
 	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAlivePause, Count: keepAliveCount}}
+	if l.cfg.Resolver != nil {
+		d.Resolver = l.cfg.Resolver()
+	}
 	return d.DialContext(ctx, "tcp", address)
 }

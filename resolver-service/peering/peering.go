@@ -34,6 +34,9 @@ type Config struct {
 	// Now is the clock that peers are told of; nil means time.Now.
 	Now func() time.Time
 
+	// Resolver is how host names of gateways are looked up; nil: as the system does.
+	Resolver func() *net.Resolver
+
 	// Dial connects to a gateway, "host:port", until ctx ends; nil means TCP. It may be called
 	// concurrently.
 	Dial func(ctx context.Context, address string) (net.Conn, error)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -98,7 +97,7 @@ func newServer(cfg config) (*Server, error) {
 			s.gateways = append(s.gateways, app)
 		}
 	}
-	s.hosts = hosts.New("xds", s.host.Topology.Clusters(), s.host.Domain, net.DefaultResolver.LookupNetIP, s.host.Log)
+	s.hosts = hosts.New("xds", s.host.Topology.Clusters(), s.host.Domain, hosts.Through(s.host.Resolver), s.host.Log)
 	s.hubs = hubs{server: s, all: map[hubKey]*hub{}}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	var show identity.Certificate

@@ -22,7 +22,9 @@ type Config struct {
 	// Address is "host:port". An IPv4 address, 0.0.0.0 too, is listened to for IPv4 alone;
 	// [::] or no host at all is for both.
 	Address string
-	As      catalog.App // who everybody is that asks here; zero: nobody in particular
+	// OnlyIPv6 leaves IPv4 to another listener, where the address is [::] or has no host.
+	OnlyIPv6 bool
+	As       catalog.App // who everybody is that asks here; zero: nobody in particular
 	// TLS makes it DNS over TLS (RFC 7858), with no UDP. Version 1.2 is the least, and
 	// the protocol name "dot" is offered.
 	TLS *tls.Config
@@ -105,7 +107,7 @@ func resolve(address string) (*net.TCPAddr, error) {
 func (l *Listener) open(want netip.AddrPort) (err error) {
 	tcp := l.cfg.TCP
 	if tcp == nil {
-		tcp, err = listenTCP(want)
+		tcp, err = listenTCP(want, l.cfg.OnlyIPv6)
 	}
 	if err != nil {
 		return fmt.Errorf("dns: listen on %s by TCP: %w", l.cfg.Address, err)
@@ -113,7 +115,7 @@ func (l *Listener) open(want netip.AddrPort) (err error) {
 	bound := tcp.Addr().(*net.TCPAddr).AddrPort() // of net.Listen("tcp", …), so it is one
 	l.addr = netip.AddrPortFrom(bound.Addr().Unmap(), bound.Port())
 	if l.cfg.TLS == nil {
-		if l.udp, err = openUDP(l.addr, l.cfg.Sockets, l.cfg.TCP != nil); err != nil {
+		if l.udp, err = openUDP(l.addr, l.cfg.Sockets, l.cfg.TCP != nil, l.cfg.OnlyIPv6); err != nil {
 			tcp.Close()
 			return fmt.Errorf("dns: listen on %s by UDP: %w", l.cfg.Address, err)
 		}
@@ -122,13 +124,16 @@ func (l *Listener) open(want netip.AddrPort) (err error) {
 	return nil
 }
 
-func listenTCP(want netip.AddrPort) (net.Listener, error) {
-	if !want.Addr().IsValid() {
-		return net.Listen("tcp", fmt.Sprintf(":%d", want.Port()))
-	}
+func listenTCP(want netip.AddrPort, onlyIPv6 bool) (net.Listener, error) {
 	network := "tcp"
-	if want.Addr().Unmap().Is4() {
+	switch {
+	case onlyIPv6:
+		network = "tcp6"
+	case want.Addr().Unmap().Is4():
 		network = "tcp4"
+	}
+	if !want.Addr().IsValid() {
+		return net.Listen(network, fmt.Sprintf(":%d", want.Port()))
 	}
 	return net.Listen(network, netip.AddrPortFrom(want.Addr().Unmap(), want.Port()).String())
 }

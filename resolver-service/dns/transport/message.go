@@ -8,7 +8,7 @@ import (
 
 const (
 	// maxQuery is the size of the largest query that is read by UDP: far more than one
-	// has, with every option there is.
+	// has, with every option there is. A larger one is answered with FORMERR.
 	maxQuery = 2048
 )
 

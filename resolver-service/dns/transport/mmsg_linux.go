@@ -89,10 +89,10 @@ func (b *batch) receive(fd, flags int) (int, syscall.Errno) {
 // query fills in q from the i-th packet; false where it can't be a query.
 func (b *batch) query(i int, q *Query) bool {
 	m := &b.queries[i]
-	if m.size < wire.HeaderSize || m.header.Flags&unix.MSG_TRUNC != 0 {
+	if m.size < wire.HeaderSize {
 		return false
 	}
-	q.Packet = b.packets[i][:m.size]
+	q.Packet = b.packets[i][:m.size] // of one that is too long the beginning, which ends within a record
 	q.From = sender(&b.senders[i])
 	if m.header.Control != nil {
 		return b.destination(i, q)

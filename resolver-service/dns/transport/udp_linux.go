@@ -22,6 +22,7 @@ type udpSocket struct {
 	addr     netip.AddrPort
 	six      bool // an IPv6 socket, which may be for IPv4 too
 	wildcard bool // for all addresses of the machine
+	onlySix  bool // and of these for IPv6 alone
 	stopped  atomic.Bool
 
 	mu     sync.Mutex
@@ -36,9 +37,9 @@ const (
 )
 
 // openUDP opens sockets at one address, or none; shared: beside those of another process.
-func openUDP(addr netip.AddrPort, count int, shared bool) (sockets []*udpSocket, err error) {
+func openUDP(addr netip.AddrPort, count int, shared, onlySix bool) (sockets []*udpSocket, err error) {
 	for i := range count {
-		s, err := openSocket(addr, i == 0 && !shared)
+		s, err := openSocket(addr, i == 0 && !shared, onlySix)
 		if err != nil {
 			for _, s := range sockets {
 				s.close()
@@ -52,8 +53,8 @@ func openUDP(addr netip.AddrPort, count int, shared bool) (sockets []*udpSocket,
 
 // openSocket opens a socket. The first of several is bound alone, which fails where
 // another process has the port, and shares it from then on.
-func openSocket(addr netip.AddrPort, first bool) (*udpSocket, error) {
-	s := &udpSocket{addr: addr, six: !addr.Addr().Is4(), wildcard: addr.Addr().IsUnspecified()}
+func openSocket(addr netip.AddrPort, first, onlySix bool) (*udpSocket, error) {
+	s := &udpSocket{addr: addr, six: !addr.Addr().Is4(), wildcard: addr.Addr().IsUnspecified(), onlySix: onlySix}
 	family := unix.AF_INET
 	if s.six {
 		family = unix.AF_INET6
@@ -101,7 +102,11 @@ func (s *udpSocket) prepare() error {
 	if !s.wildcard {
 		return nil
 	}
-	if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0); err != nil {
+	only := 0
+	if s.onlySix {
+		only = 1
+	}
+	if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only); err != nil {
 		return err
 	}
 	return unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)

@@ -52,7 +52,7 @@ func testAllocations(t *testing.T, l *Listener) {
 // TestPortThatOthersShare has another process's socket with SO_REUSEPORT at the port: to
 // join it would be to get half of the queries.
 func TestPortThatOthersShare(t *testing.T) {
-	other, err := openSocket(netip.MustParseAddrPort("127.0.0.1:0"), false)
+	other, err := openSocket(netip.MustParseAddrPort("127.0.0.1:0"), false, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,12 @@ type udpSocket struct {
 
 // openUDP opens one socket, however many are wanted: not every system shares packets
 // out between several.
-func openUDP(addr netip.AddrPort, _ int, _ bool) ([]*udpSocket, error) {
+func openUDP(addr netip.AddrPort, _ int, _, onlySix bool) ([]*udpSocket, error) {
 	network := "udp"
-	if addr.Addr().Is4() {
+	switch {
+	case onlySix:
+		network = "udp6"
+	case addr.Addr().Is4():
 		network = "udp4"
 	}
 	conn, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(addr))
@@ -74,11 +77,11 @@ func (s *udpSocket) serve(ctx context.Context, w *worker) error {
 			continue
 		}
 		w.tally.queries.Add(1)
-		if n < wire.HeaderSize || n > maxQuery {
+		if n < wire.HeaderSize {
 			w.tally.dropped.Add(1)
 			continue
 		}
-		w.query.Packet = in[:n]
+		w.query.Packet = in[:min(n, maxQuery)] // of one that is too long the beginning, which ends within a record
 		if m := w.answerUDP(out[:0], send); len(m) > 0 {
 			send(&w.query, m)
 		}

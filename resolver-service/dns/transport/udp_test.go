@@ -20,7 +20,7 @@ func TestPacketsThatAreNoQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	bad := [][]byte{{}, {1}, make([]byte, wire.HeaderSize-1), make([]byte, maxQuery+1), make([]byte, 60_000)}
+	bad := [][]byte{{}, {1}, make([]byte, wire.HeaderSize-1)}
 	for _, packet := range bad {
 		if _, err := conn.Write(packet); err != nil {
 			t.Fatal(err)
@@ -34,6 +34,20 @@ func TestPacketsThatAreNoQueries(t *testing.T) {
 	c := dns.Client{Timeout: patience}
 	if _, _, err := c.Exchange(m, r.addr); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAQueryThatIsTooLongIsAnswered as one that can't be read, so that its sender doesn't wait.
+func TestAQueryThatIsTooLongIsAnswered(t *testing.T) {
+	r := serve(t, Config{Sockets: 1})
+	for _, padding := range []int{maxQuery, 4 * maxQuery, 60_000} {
+		m := question("a.isthmus.internal")
+		m.SetEdns0(1232, false)
+		m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_PADDING{Padding: make([]byte, padding)}}
+		c := dns.Client{Timeout: patience}
+		if answer, _, err := c.Exchange(m, r.addr); err != nil || answer.Rcode == dns.RcodeSuccess {
+			t.Errorf("%d bytes: %v, %v", padding, answer, err)
+		}
 	}
 }
 
