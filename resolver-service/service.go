@@ -194,12 +194,8 @@ func (s *Service) build(ctx context.Context) (err error) {
 		Events: s.events.Logger(),
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
-<<<<<<< HEAD
 	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange})
-	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock}
-=======
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
->>>>>>> d7d32910 (Gateways' host names follow their TTL by one resolver; DNS listens by both families at one port; exact names in the Consul API)
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
