@@ -50,7 +50,7 @@ func TestAServiceOfAnotherNamespaceHasOneName(t *testing.T) {
 		"health/state/any?filter=ServiceName==%22orders.finance%22": {200, `"ServiceName":"orders.finance"`},
 		"health/state/critical":                                     {200, `"ServiceName":"orders.finance"`},
 		"catalog/service/orders.finance":                            {200, `"ServiceName":"orders.finance"`},
-		"health/service/Orders.Finance":                             {200, `"Service":"orders.finance"`},
+		"health/service/Orders.Finance":                             {200, "[]"}, // another name
 		"health/service/orders.shop":                                {200, `"Service":"orders"`},
 		"catalog/services":                                          {200, `"orders.finance":[]`},
 	} {
@@ -64,6 +64,24 @@ func TestAServiceOfAnotherNamespaceHasOneName(t *testing.T) {
 	}
 	if one, both := get(once), get(once+"+or+"+odd); both.code != 200 || both.body != one.body {
 		t.Errorf("by two spellings of a name: %d %s, want what there is by the one: %s", both.code, both.body, one.body)
+	}
+}
+
+// TestNamesThatDifferByCaseAreOfTwoApps, each with an instance of its own.
+func TestNamesThatDifferByCaseAreOfTwoApps(t *testing.T) {
+	upper, lower := shop("MyBackEnd"), shop("mybackend")
+	i := ours(t, selection("checkout", catalog.Endpoint{App: upper}, catalog.Endpoint{App: lower}), selection("orders"))
+	for n, app := range []catalog.App{upper, lower} {
+		d := &api.AgentServiceRegistration{ID: app.ID, Name: app.ID, Address: fmt.Sprint("10.0.0.", n+1), Port: 50002, Checks: api.AgentServiceChecks{{CheckID: app.ID, TTL: "1h", Status: passing}}}
+		if err := i.server.registry.register(t.Context(), app, d, netip.MustParseAddr(d.Address)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"MyBackEnd": "10.0.0.1", "mybackend": "10.0.0.2", "MYBACKEND": ""} {
+		r := i.do(t, "checkout", "GET", "/v1/health/service/"+name, "")
+		if r.code != 200 || strings.Contains(r.body, "10.0.0.1") != (want == "10.0.0.1") || strings.Contains(r.body, "10.0.0.2") != (want == "10.0.0.2") {
+			t.Errorf("%s: %d %s, want the instance %s alone", name, r.code, r.body, want)
+		}
 	}
 }
 
