@@ -48,23 +48,22 @@ type Other func(root *strict.Node) bool
 // DecodeFile is [DecodeManifests] of a file that may have other documents besides, which other
 // takes. It is called before an object is read; nil takes none.
 func DecodeFile(file string, data []byte, other Other) ([]Manifest, Errors) {
-	docs, mistake := strict.ParseYAML(data)
-	if mistake != nil {
-		mistake.File = file
-		mistake.Fix += "; no object of this file is taken until then"
-		return nil, Errors{mistake}
-	}
-	d := yamlFile{name: file, docs: docs, other: other, first: map[catalog.Key]int{}}
-	for i := range docs.Len() {
+	d := yamlFile{name: file, docs: strict.NewYAML(data), other: other, first: map[catalog.Key]int{}}
+	for d.docs.Next() {
 		if d.mistaken == strict.MaxErrors {
 			d.errors = append(d.errors, &Error{
-				File: file, Line: docs.Line(i), Column: 1,
+				File: file, Line: d.docs.Line(), Column: 1,
 				What: fmt.Sprintf("reading this file stops here, after %d objects with mistakes", strict.MaxErrors),
 				Fix:  "mend those above; what stands below is not read until then",
 			})
 			break
 		}
-		d.document(i)
+		d.document()
+	}
+	if mistake := d.docs.Mistake; mistake != nil {
+		mistake.File = file
+		mistake.Fix += "; no object of this file is taken until then"
+		return nil, Errors{mistake}
 	}
 	return d.result(), d.errors
 }
@@ -82,9 +81,9 @@ type yamlFile struct {
 	mistaken int
 }
 
-func (f *yamlFile) document(i int) {
+func (f *yamlFile) document() {
 	r := &strict.Report{File: f.name}
-	root, ok := f.docs.Root(i, r)
+	root, ok := f.docs.Root(r)
 	if ok && root.Kind == strict.Null {
 		return // nothing between two "---", or comments only
 	}
@@ -98,7 +97,11 @@ func (f *yamlFile) document(i int) {
 	if len(r.Errors) > 0 {
 		f.mistaken++
 	}
-	f.errors = append(f.errors, r.Close()...)
+	errs := r.Close()
+	if len(f.errors) >= strict.MaxErrors && len(errs) > 1 {
+		errs = errs[:1] // each object is named, and no answer is flooded
+	}
+	f.errors = append(f.errors, errs...)
 	if r.Key == (catalog.Key{}) {
 		return
 	}

@@ -201,13 +201,42 @@ func (v *plan) read() []api.Manifest {
 	if len(v.Mistakes) == 0 {
 		return manifests
 	}
-	v.Lines = linesOf(v.Text)
-	for _, m := range v.Mistakes {
-		if m.Line > 0 && m.Line <= len(v.Lines) {
-			v.Lines[m.Line-1].Marked = true
+	v.Lines = around(linesOf(v.Text), v.Mistakes)
+	return nil
+}
+
+// around marks the lines with mistakes, and keeps those near them; all of a short text.
+func around(lines []line, mistakes []mistake) []line {
+	const near, short = 5, 1000
+	kept := make([]bool, len(lines))
+	for _, m := range mistakes {
+		if m.Line < 1 || m.Line > len(lines) {
+			continue
+		}
+		lines[m.Line-1].Marked = true
+		for n := max(m.Line-near, 1); n <= min(m.Line+near, len(lines)); n++ {
+			kept[n-1] = true
 		}
 	}
-	return nil
+	if len(lines) <= short {
+		return lines
+	}
+	var some []line
+	for i, one := range lines {
+		if kept[i] {
+			one.Text = clipped(one.Text)
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+// clipped is a line of a long text, which may be all of it.
+func clipped(text string) string {
+	if len(text) <= 500 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:500], "") + "…"
 }
 
 // warn adds what the command line warns of before it applies.

@@ -25,18 +25,24 @@ type Document struct {
 // alone is that field.
 func Decode(file string, text []byte, into any) *Document {
 	d := &Document{root: &Node{At: Position{1, 1}}, report: Report{File: file}}
-	parsed, mistake := ParseYAML(text)
-	switch {
-	case mistake != nil:
-		mistake.File = file
-		d.report.Errors, d.broken = Errors{mistake}, true
-	case parsed.Len() > 1:
-		d.report.Add(Position{int32(parsed.Line(1)), 1}, "", "a second document begins here", "keep one document in this file")
-	case parsed.Len() == 1:
-		if root, ok := parsed.Root(0, &d.report); ok && root.Kind != Null {
+	parsed := NewYAML(text)
+	if parsed.Next() {
+		if root, ok := parsed.Root(&d.report); ok && root.Kind != Null {
 			d.root = &root
-			fill("", &root, into, &d.report)
 		}
+		if parsed.Next() {
+			d.root = &Node{At: Position{1, 1}}
+			d.report.Errors = nil
+			d.report.Add(Position{int32(parsed.Line()), 1}, "", "a second document begins here", "keep one document in this file")
+			return d
+		}
+	}
+	if parsed.Mistake != nil {
+		parsed.Mistake.File = file
+		d.root, d.broken = &Node{At: Position{1, 1}}, true
+		d.report.Errors = Errors{parsed.Mistake}
+	} else if d.root.Kind != Null {
+		fill("", d.root, into, &d.report)
 	}
 	return d
 }

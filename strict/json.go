@@ -3,6 +3,7 @@ package strict
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -23,6 +24,10 @@ func ParseJSON(data []byte, r *Report) (*Node, bool) {
 			at, what = positionAt(text, int(syntax.Offset)-1), strings.TrimPrefix(syntax.Error(), "json: ")
 		}
 		r.Add(at, "", "not JSON: "+what, "write the object again with \"isthmus apply\"")
+		return nil, false
+	}
+	if marks(data) > MaxValues {
+		r.Add(Position{1, 1}, "", fmt.Sprintf("has more than %d values", MaxValues), "write several objects")
 		return nil, false
 	}
 	p := jsonParser{text: text, at: Position{1, 1}}

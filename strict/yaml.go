@@ -19,36 +19,90 @@ const (
 	maxAliasNodes = 100_000 // that aliases may add to a file: an alias can repeat much with few words
 )
 
-// YAML is a file of YAML documents.
+// Bounds of a text, so that reading one takes a small multiple of its length. An entry of a list is
+// a few values.
+const (
+	MaxValues    = 1_000_000 // in a document: keys, values, lists and mappings
+	maxDocuments = 100_000
+)
+
+// YAML reads the documents of a text, one after the other: the whole of a large one would take many
+// times its length.
 type YAML struct {
-	docs    []yaml.Node
+	Mistake *Error // why there is no next document; nil at the end of the text. It has no File.
+
+	text    []byte
+	decoder *yaml.Decoder
+	doc     yaml.Node
 	aliases int // nodes added by aliases so far
 }
 
-// ParseYAML reads all documents of a text. The mistake, if any, has no File.
-func ParseYAML(text []byte) (file *YAML, mistake *Error) {
+// NewYAML looks at a text, and reads nothing yet.
+func NewYAML(text []byte) *YAML {
+	f := &YAML{text: text, decoder: yaml.NewDecoder(bytes.NewReader(text))}
+	if f.Mistake = encodingError(text); f.Mistake == nil {
+		f.Mistake = sizeError(text)
+	}
+	return f
+}
+
+// Next goes to the next document, if there is one.
+func (f *YAML) Next() (more bool) {
 	defer func() {
 		// The parser has panicked on hostile text before (CVE-2022-28948).
 		if p := recover(); p != nil {
-			file, mistake = nil, &Error{Line: 1, Column: 1, What: "this text makes the YAML parser fail", Fix: "check it with a YAML linter"}
+			more, f.Mistake = false, &Error{Line: 1, Column: 1, What: "this text makes the YAML parser fail", Fix: "check it with a YAML linter"}
 		}
 	}()
-	if mistake := encodingError(text); mistake != nil {
-		return nil, mistake
+	if f.Mistake != nil {
+		return false
 	}
-	file = &YAML{}
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	for {
-		var doc yaml.Node
-		err := decoder.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			return file, nil
-		}
-		if err != nil {
-			return nil, syntaxError(err, text)
-		}
-		file.docs = append(file.docs, doc)
+	f.doc = yaml.Node{}
+	err := f.decoder.Decode(&f.doc)
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.Mistake = syntaxError(err, f.text)
 	}
+	return err == nil
+}
+
+// sizeError refuses a text with more documents, or values in one, than anybody writes. It counts what
+// a value can't be without, as nothing is read yet.
+func sizeError(text []byte) *Error {
+	documents, line := 1, 1
+	for len(text) > 0 {
+		doc := text[:documentEnd(text)]
+		if marks(doc) > MaxValues {
+			return &Error{Line: line, Column: 1, What: fmt.Sprintf("this document has more than %d values", MaxValues), Fix: "write several objects, with --- between them"}
+		}
+		if documents++; documents > maxDocuments {
+			return &Error{Line: line, Column: 1, What: fmt.Sprintf("more than %d documents", maxDocuments), Fix: "write several files"}
+		}
+		line += bytes.Count(doc, []byte("\n"))
+		text = text[len(doc):]
+	}
+	return nil
+}
+
+// documentEnd is where the line begins that ends the first document of a text.
+func documentEnd(text []byte) int {
+	for end := 0; ; {
+		next := bytes.Index(text[end:], []byte("\n---"))
+		if next < 0 {
+			return len(text)
+		}
+		end += next + 1
+		if after := end + len("---"); after == len(text) || strings.IndexByte(" \t\r\n", text[after]) >= 0 {
+			return end
+		}
+	}
+}
+
+// marks is at least how many values there are in a text of YAML or JSON.
+func marks(text []byte) (n int) {
+	for _, mark := range []string{"\n", ",", ":", "[", "{", "- ", "? "} {
+		n += bytes.Count(text, []byte(mark))
+	}
+	return n
 }
 
 // encodingError says where a text stops to be UTF-8. YAML knows UTF-16 too, but whatever
@@ -104,16 +158,13 @@ func syntaxError(err error, text []byte) *Error {
 // star matches a value that is a * without quotes.
 var star = regexp.MustCompile(`[:,\[{-]\s*\*\s*([,\]}#]|$)`)
 
-// Len is how many documents there are.
-func (f *YAML) Len() int { return len(f.docs) }
+// Line is the line of the document.
+func (f *YAML) Line() int { return max(f.doc.Line, 1) }
 
-// Line is the line of a document.
-func (f *YAML) Line(i int) int { return max(f.docs[i].Line, 1) }
-
-// Root is the value of a document, null for an empty one. It is false after a mistake.
-func (f *YAML) Root(i int, r *Report) (Node, bool) {
+// Root is the value of the document, null for an empty one. It is false after a mistake.
+func (f *YAML) Root(r *Report) (Node, bool) {
 	c := converter{report: r, left: maxAliasNodes - f.aliases}
-	root, ok := c.convert(&f.docs[i], 0)
+	root, ok := c.convert(&f.doc, 0)
 	f.aliases = maxAliasNodes - c.left
 	return root, ok
 }

@@ -33,8 +33,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// MaxFileBytes is how long a file may be.
-const MaxFileBytes = 64 << 20
+// MaxFileBytes is how long a file may be. Of longer ones than largeFile one is parsed at a time.
+const (
+	MaxFileBytes = 16 << 20
+	largeFile    = 1 << 20
+)
 
 // How long things are waited for.
 const (
@@ -62,6 +65,8 @@ type Store struct {
 
 	patience  time.Duration // patience; more in tests, where the writer may stand still for longer
 	scanShare time.Duration // scanShare; more in tests of what events alone tell of
+
+	parsing sync.Mutex // of a large file
 
 	mu     sync.Mutex // guards what follows
 	parsed map[string]*parsed

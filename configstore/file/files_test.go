@@ -248,7 +248,7 @@ func TestFilesThatCanNotBeRead(t *testing.T) {
 	d.must(os.Symlink("nowhere", d.file("dangling.yaml")))
 	d.must(os.WriteFile(d.file("huge.yaml"), nil, 0o644))
 	d.must(os.Truncate(d.file("huge.yaml"), MaxFileBytes+1))
-	d.await("east=a west=a", "pipe.yaml is not a file", "dangling.yaml", "no such file", "huge.yaml is 67108865 bytes long; a file has at most 67108864")
+	d.await("east=a west=a", "pipe.yaml is not a file", "dangling.yaml", "no such file", "huge.yaml is 16777217 bytes long; a file has at most 16777216")
 	d.write("east.yaml", clusterText("east", "b"))
 	d.await("east=b west=a", "pipe.yaml")
 }

@@ -70,6 +70,10 @@ func (s *Store) read(name string) (*parsed, error) {
 	if err != nil {
 		return &parsed{info: info, sum: sha256.Sum256([]byte(name + "\x00\x00" + err.Error())), broken: err}, nil
 	}
+	if len(data) > largeFile {
+		s.parsing.Lock() // another reader may be about to know what is in it
+		defer s.parsing.Unlock()
+	}
 	sum := sumOf(name, data)
 	s.mu.Lock()
 	known := s.parsed[name]
@@ -147,6 +151,9 @@ func parse(path string, data []byte) *parsed {
 		p.foreign[d.ID] = d
 		return true
 	})
+	if len(manifests) == 0 && len(errs) == 1 && errs[0].Key == (catalog.Key{}) {
+		clear(p.foreign) // of a file that is no YAML nothing is taken
+	}
 	p.objects = make(map[catalog.Key]configstore.Stored, len(manifests))
 	for _, m := range manifests {
 		p.objects[m.Key()] = configstore.Stored{Object: m.Object, Revision: revision(m.Object)}
