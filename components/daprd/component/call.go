@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
@@ -142,7 +143,7 @@ func refusedResponse(err error) (response *internals.InternalInvokeResponse, bod
 	body, _ = json.Marshal(map[string]string{"errorCode": name, "message": err.Error()}) // of texts: no error
 	return &internals.InternalInvokeResponse{
 		Status:  &internals.Status{Code: code},
-		Headers: map[string]*internals.ListStringValue{"Content-Type": {Values: []string{"application/json"}}},
+		Headers: map[string]*internals.ListStringValue{"Content-Type": {Values: []string{"application/json"}}, dial.RefusedHeader: {Values: []string{name}}},
 		Message: &common.InvokeResponse{ContentType: "application/json"},
 	}, body
 }

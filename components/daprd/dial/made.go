@@ -3,10 +3,13 @@ package dial
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -97,6 +100,7 @@ type madeCall struct {
 	start    time.Duration
 	at       atomic.Pointer[clusterCounts] // where it went last; nil before it found a connection
 	messages atomic.Int64
+	refused  atomic.Bool  // by the callee's guard
 	first    atomic.Int64 // when the first message came, since processStart
 }
 
@@ -131,11 +135,29 @@ func picked(ctx context.Context, counts *clusterCounts) {
 	}
 }
 
+// RefusedHeader tells a guard's refusal of a call to an HTTP app from the app's own answers.
+const RefusedHeader = "Isthmus-Refused"
+
+// refusedByGuard tells whether the answer of an HTTP app's sidecar is that of its guard.
+func refusedByGuard(m any) bool {
+	answer, ok := m.(*internalv1.InternalInvokeResponseStream)
+	if code := answer.GetResponse().GetStatus().GetCode(); !ok || code != http.StatusForbidden && code != http.StatusServiceUnavailable {
+		return false
+	}
+	for name := range answer.GetResponse().GetHeaders() {
+		if strings.EqualFold(name, RefusedHeader) {
+			return true
+		}
+	}
+	return false
+}
+
 // message notes that one came.
-func (c *madeCall) message() {
+func (c *madeCall) message(m any) {
 	if c.messages.Add(1) > 1 {
 		return
 	}
+	c.refused.Store(refusedByGuard(m))
 	now := time.Since(processStart)
 	c.first.Store(int64(now))
 	if at := c.at.Load(); c.answers && at != nil {
@@ -169,6 +191,8 @@ func (c *madeCall) end(err error) {
 	switch code := status.Code(err); {
 	case messages == 0 && now-c.start >= givenUpAfter && (code == codes.DeadlineExceeded || code == codes.Canceled && c.answers), code == codes.OK && late:
 		at.made.slow.Add(1)
+	case c.refused.Load():
+		at.made.fail(codes.PermissionDenied)
 	case fails(code):
 		at.made.fail(code)
 	case code != codes.Canceled:
@@ -201,7 +225,7 @@ type countedStream struct {
 func (s *countedStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err == nil {
-		s.call.message()
+		s.call.message(m)
 	}
 	return err
 }

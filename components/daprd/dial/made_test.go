@@ -1,10 +1,12 @@
 package dial
 
 import (
+	"io"
 	"slices"
 	"testing"
 	"time"
 
+	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"google.golang.org/grpc/codes"
 
 	"github.com/isthmus-mesh/isthmus/nameresolution"
@@ -36,6 +38,30 @@ func TestCallsThatDoNotEndWellAreReported(t *testing.T) {
 	_ = invoke(t.Context(), conn, givenUpAfter+100*time.Millisecond)
 	want("one is given up", nameresolution.Made{App: orders, Cluster: "west", Slow: 1})
 	want("none is made", nameresolution.Made{App: orders, Cluster: "west"})
+}
+
+// TestARefusalByTheGuardIsNoAnswerOfTheApp has a sidecar answer 403 in both ways.
+func TestARefusalByTheGuardIsNoAnswerOfTheApp(t *testing.T) {
+	p := newTimedServer(0)
+	w := newTestDialer(t)
+	w.setRoutes(nil, localRoute(startGateway(t, p.register).Address))
+	conn := w.dial(t)
+	for _, want := range []nameresolution.Made{
+		{App: orders, Cluster: "west", Failed: 1, Code: codes.PermissionDenied.String()},
+		{App: orders, Cluster: "west", Fine: 1}, // by the app
+	} {
+		p.fails.Store(want.Failed == 0)
+		stream, err := internalv1.NewServiceInvocationClient(conn).CallLocalStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if got := w.Made(); err != io.EOF || !slices.Equal(got, []nameresolution.Made{want}) {
+			t.Errorf("%v: %+v, want %+v", err, got, want)
+		}
+	}
 }
 
 // TestNothingConnectedIsReportedWithItsReason has no endpoint that takes a connection.

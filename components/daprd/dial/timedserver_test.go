@@ -2,6 +2,7 @@ package dial
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,16 @@ func (p *timedServer) CallLocal(ctx context.Context, _ *internalv1.InternalInvok
 	case <-ctx.Done():
 	}
 	return &internalv1.InternalInvokeResponse{}, nil
+}
+
+// CallLocalStream answers as the sidecar of an HTTP app: with its guard's refusal or, if it fails, with
+// the app's own.
+func (p *timedServer) CallLocalStream(stream internalv1.ServiceInvocation_CallLocalStreamServer) error {
+	answer := &internalv1.InternalInvokeResponse{Status: &internalv1.Status{Code: http.StatusForbidden}}
+	if !p.fails.Load() {
+		answer.Headers = map[string]*internalv1.ListStringValue{"isthmus-refused": {Values: []string{"ERR_ISTHMUS_DENIED"}}}
+	}
+	return stream.Send(&internalv1.InternalInvokeResponseStream{Response: answer})
 }
 
 // startFive starts five instances that answer in 1 ms, and returns a connection that has reached
