@@ -81,6 +81,7 @@ type RouteDecision struct {
 	Zones    string  // of its instances, for people, if the caller prefers its own
 	Unnamed  string  // through gateways: how callers without a server name go, for people
 	Share    float64 // of the lookups, in percent
+	Fault    string  // why this caller's calls by it fail, for people; empty where nothing is known
 }
 
 // Err is nil for OK, and otherwise a [Refusal] with the decision's reason.

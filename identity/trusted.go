@@ -148,3 +148,8 @@ const maxSubject = 300
 func printable(s string) string {
 	return catalog.Clip(catalog.Printable(s), maxSubject)
 }
+
+// LacksRoots tells whether a sidecar trusts none of the roots, as far as it reports its anchors.
+func LacksRoots(anchors, roots []string) bool {
+	return len(anchors) > 0 && !slices.ContainsFunc(anchors, func(a string) bool { return slices.Contains(roots, a) })
+}

@@ -92,6 +92,15 @@ func (s *Service) asked(ctx context.Context) (all []callhealth.Asked, err error)
 	return all, nil
 }
 
+// unreachedCallees are the apps in other clusters that sidecars here don't reach, though they reach a
+// gateway there.
+func (s *Service) unreachedCallees() (all []callhealth.Unreached) {
+	for _, u := range s.resolver.stream.UnreachedCallees() {
+		all = append(all, callhealth.Unreached{Cluster: u.Cluster, Callee: u.App, By: u.By, Since: u.Since, Why: u.Why})
+	}
+	return all
+}
+
 // tellFaults tells events of the faults that are new, and of those that are over.
 func (s *Service) tellFaults(told map[string]*v1alpha1.CallFault) {
 	name := func(f *v1alpha1.CallFault) string {

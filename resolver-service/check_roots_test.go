@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -46,7 +47,30 @@ func TestChecksFindSidecarsThatLackAPeersRoot(t *testing.T) {
 	watches(east, orders, eastCA)
 	watches(west, catalog.App{Namespace: "shop", ID: "alone"}, westCA) // calls nobody there
 	west.finds("sidecar-roots fail shop/checkout")
+	west.faulty("1 of 3 sidecars of shop/checkout trust no root of cluster east; add its roots to the trust anchors of Dapr's sidecars here, and restart these")
 	east.finds("sidecar-roots fail shop/orders")
 	leave()
 	west.finds()
+	west.faulty("")
+}
+
+// faulty compares what is said of the calls of checkout to orders by the route to east.
+func (r *running) faulty(want string) {
+	r.t.Helper()
+	var got string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		d, err := v1alpha1.NewResolverClient(r.connect(identity.CLIApp(identity.SystemNamespace))).Resolve(r.t.Context(),
+			&v1alpha1.ResolveRequest{Caller: wireApp(checkout), App: wireApp(orders)})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		got = ""
+		for _, route := range d.GetRoutes() {
+			got += route.GetFault()
+		}
+		if got == want {
+			return
+		}
+	}
+	r.t.Errorf("the fault is %q, want %q", got, want)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/link"
@@ -56,7 +57,7 @@ func (s *Service) lacking(ctx context.Context, cluster string, roots []string) (
 	})
 	var last *v1alpha1.LackingApp
 	for _, one := range s.resolver.stream.Sidecars(func(catalog.App) bool { return true }) {
-		if !check.LacksRoots(one.Anchors, roots) {
+		if !identity.LacksRoots(one.Anchors, roots) {
 			continue
 		}
 		if last == nil || last.GetApp().GetNamespace() != one.App.Namespace || last.GetApp().GetId() != one.App.ID {

@@ -61,8 +61,8 @@ func (s *Service) buildResolver() (err error) {
 	cfg := stream.Config{
 		Operators: s.access.operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
-		Refusal: s.feed.Refusal, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
-		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.health.Report,
+		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
+		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.health.Report, Faults: s.health.Faults,
 	}
 	if s.listeners.tcp["gateway"] != nil { // otherwise it may have no way to instances, and can't tell
 		cfg.Refuses = refuses

@@ -194,7 +194,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		Events: s.events.Logger(),
 	}, s.log)
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
-	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange})
+	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange, Unreached: s.unreachedCallees})
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)

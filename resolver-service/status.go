@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
@@ -98,6 +99,16 @@ func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
 		}
 		answer.Trust = append(answer.Trust, w)
 	}
+}
+
+// peerRoots are the SHA-256 of the roots that a Cluster object names, in hexadecimal.
+func (s *Service) peerRoots(cluster string) (all []string) {
+	for _, t := range s.identity.Trusted() {
+		if t.Use == identity.PeerRoot && t.Cluster == cluster && t.Fingerprint != "" {
+			all = append(all, t.Fingerprint)
+		}
+	}
+	return all
 }
 
 // revisionAge knows when the revision last changed, to the second.

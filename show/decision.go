@@ -85,10 +85,16 @@ type Route struct {
 	Unnamed  string  `json:"unnamed" yaml:"unnamed"`
 	Zones    string  `json:"zones" yaml:"zones"`
 	Share    float64 `json:"share" yaml:"share"` // of the lookups, in percent
+	Fault    string  `json:"fault" yaml:"fault"` // why the caller's calls by it fail, as far as the service knows
 }
 
 // shared tells whether lookups take the route and others.
 func (r *Route) shared() bool { return r.Share > 0 && r.Share < 100 }
+
+// Failing tells whether calls go by a route on which they fail, as far as the service knows.
+func (d *Decision) Failing() bool {
+	return slices.ContainsFunc(d.Routes, func(r Route) bool { return r.Taken && r.Fault != "" })
+}
 
 // DecisionOf reads a decision from its message.
 func DecisionOf(m *v1alpha1.Decision) Decision {
@@ -100,7 +106,7 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 		d.Routes = append(d.Routes, Route{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
 			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
-			Taken: r.GetTaken() || r.GetShare() > 0, Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(),
+			Taken: r.GetTaken() || r.GetShare() > 0, Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(), Fault: r.GetFault(),
 		})
 	}
 	return d
@@ -108,7 +114,11 @@ func DecisionOf(m *v1alpha1.Decision) Decision {
 
 // Explain writes a decision for people.
 func Explain(w io.Writer, caller, app string, d Decision) error {
-	fmt.Fprintf(w, "%s asks for %s: %s\n\n", caller, app, d.Outcome)
+	outcome := d.Outcome
+	if d.Failing() {
+		outcome += ", but calls fail"
+	}
+	fmt.Fprintf(w, "%s asks for %s: %s\n\n", caller, app, outcome)
 	cluster := d.Cluster
 	if slices.ContainsFunc(d.Routes, func(r Route) bool { return r.shared() }) {
 		cluster += " this time"
@@ -139,6 +149,7 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		format string
 		value  func(*Route) string
 	}{
+		{"  fault %s: ", func(r *Route) string { return r.Fault }},
 		{"  peer %s: ", func(r *Route) string { return r.Peer }},
 		{"  callers without a server name to %s: ", func(r *Route) string { return r.Unnamed }},
 	} {

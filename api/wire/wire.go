@@ -69,7 +69,7 @@ func Decision(d *catalog.Decision) *pb.Decision {
 	for i, r := range d.Routes {
 		m.Routes[i] = &pb.RouteDecision{
 			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken, Reason: r.Reason,
-			Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share,
+			Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault,
 		}
 	}
 	return m
@@ -88,7 +88,7 @@ func ParseDecision(m *pb.Decision) (catalog.Decision, error) {
 	for _, r := range m.GetRoutes() {
 		d.Routes = append(d.Routes, catalog.RouteDecision{
 			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(), Ready: int(r.GetReady()), Taken: r.GetTaken(), Reason: r.GetReason(),
-			Shards: int(r.GetShards()), Draining: int(r.GetDraining()), Ramp: int(r.GetRamp()), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(),
+			Shards: int(r.GetShards()), Draining: int(r.GetDraining()), Ramp: int(r.GetRamp()), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(), Fault: r.GetFault(),
 		})
 	}
 	return d, nil

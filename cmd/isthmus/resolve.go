@@ -24,7 +24,7 @@ Without a namespace the app is looked for in the caller's, as daprd does. A refu
 printed with its reason, and the exit code is 1.`,
 		Example: `  isthmus resolve --from shop/checkout orders
   isthmus resolve --from shop/checkout ledger.finance -o json`,
-	}, func(cmd *cobra.Command, _ catalog.App, d show.Decision) error {
+	}, func(d *show.Decision) bool { return d.Outcome != catalog.OK.String() }, func(cmd *cobra.Command, _ catalog.App, d show.Decision) error {
 		if d.Outcome != catalog.OK.String() {
 			return fmt.Errorf("%s: %s", d.Outcome, d.Reason)
 		}
@@ -38,7 +38,9 @@ func newExplain(c *connection) *cobra.Command {
 		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE] | --to NAMESPACE/APP | --from NAMESPACE/APP --inbound NAMESPACE/APP | --from NAMESPACE/APP --actor TYPE/ID",
 		Short: "Say why a lookup ends as it does",
 		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
-for each route why it was or was not taken. The exit code is that of resolve.
+for each route why it was or was not taken. A route on which this caller's calls fail has a fault: its
+sidecars here are without mTLS, trust no root of that cluster, or report that they don't reach it, and
+for how long. The exit code is 1 if the lookup is refused, or calls take a route with a fault.
 
 With --probe the service connects to what it found, as far as TLS, and says what comes of it: at
 most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
@@ -65,7 +67,8 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
 	for _, flag := range []string{"to", "inbound"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
 	}
-	newLookup(c, cmd, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
+	failed := func(d *show.Decision) bool { return d.Outcome != catalog.OK.String() || d.Failing() }
+	newLookup(c, cmd, failed, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
 		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), cmd.Flag("from").Value.String(), app.String(), d)
 	})
 	check, lookup := cmd.Args, cmd.RunE
@@ -99,8 +102,9 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
 	return cmd
 }
 
-// newLookup completes a command that makes one lookup and prints it for people.
-func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command, app catalog.App, d show.Decision) error) *cobra.Command {
+// newLookup completes a command that makes one lookup and prints it for people. If the lookup has
+// failed, the exit code is 1.
+func newLookup(c *connection, cmd *cobra.Command, failed func(*show.Decision) bool, print func(cmd *cobra.Command, app catalog.App, d show.Decision) error) *cobra.Command {
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id, or cluster:namespace/app-id for one in another cluster (required)")
@@ -139,7 +143,7 @@ func newLookup(c *connection, cmd *cobra.Command, print func(cmd *cobra.Command,
 		} else {
 			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 		}
-		if err == nil && d.Outcome != catalog.OK.String() {
+		if err == nil && failed(&d) {
 			err = errReported
 		}
 		return err

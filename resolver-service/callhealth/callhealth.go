@@ -34,7 +34,7 @@ const (
 // Levels of a fault, as those of checks.
 const (
 	warn = "warn"
-	fail = "fail"
+	Fail = "fail"
 )
 
 // Shares of the calls of a way, from which on it is a fault, and from which on it fails.
@@ -53,6 +53,8 @@ type Config struct {
 	Decide func(caller, callee catalog.App) catalog.Decision
 	// Change tells of the last write before a moment to one of some objects; empty: none is known.
 	Change func(before time.Time, keys []catalog.Key) string
+	// Unreached tells of callees that don't answer behind gateways that do; nil: nobody does.
+	Unreached func() []Unreached
 }
 
 // Health evaluates calls. Its methods may be called from any goroutine.
@@ -75,7 +77,7 @@ func (h *Health) Report(app catalog.App, m *v1alpha1.CallReport, now time.Time) 
 
 // Faults returns all that is wrong with calls, the worst first.
 func (h *Health) Faults(now time.Time) []*v1alpha1.CallFault {
-	all := h.ofCalls(now)
+	all := append(h.ofCalls(now), h.unreached(now)...)
 	h.mu.Lock()
 	all = append(all, h.looked...)
 	h.mu.Unlock()
@@ -184,7 +186,7 @@ func (h *Health) newFault(w *seen, bad uint64) *fault {
 		f.Callee = wire.App(w.callee)
 	}
 	if bad*failShare >= f.Of {
-		f.Level = fail
+		f.Level = Fail
 	}
 	keys := []catalog.Key{
 		{Kind: catalog.KindAppEndpoints, Namespace: w.caller.Namespace, Name: w.caller.ID},

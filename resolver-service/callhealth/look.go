@@ -27,6 +27,35 @@ type Unwell struct {
 	Since time.Time
 }
 
+// Unreached is an app in another cluster that sidecars of callers report.
+type Unreached struct {
+	Cluster string
+	Callee  catalog.App
+	By      int // callers' sidecars
+	Since   time.Time
+	Why     string
+}
+
+// unreached are the faults of callees that don't answer behind gateways that do.
+func (h *Health) unreached(now time.Time) (faults []*v1alpha1.CallFault) {
+	if h.cfg.Unreached == nil {
+		return nil
+	}
+	for _, u := range h.cfg.Unreached() {
+		callers := "1 caller's sidecar"
+		if u.By != 1 {
+			callers = fmt.Sprintf("%d callers' sidecars", u.By)
+		}
+		faults = append(faults, &v1alpha1.CallFault{
+			Check: AppHealth, Level: Fail, Callee: wire.App(u.Callee), Cluster: u.Cluster, Outcome: "unreached",
+			SinceUnixMs: u.Since.UnixMilli(), LastUnixMs: now.UnixMilli(), Why: u.Why,
+			What: fmt.Sprintf("it does not answer in cluster %s, behind a gateway that does, for %s: %s say so; %s", u.Cluster, span(now.Sub(u.Since)), callers, u.Why),
+			Fix:  "see the app, its sidecar and the log of both in cluster " + u.Cluster,
+		})
+	}
+	return faults
+}
+
 // Asked is an app of this cluster that a caller in another one selects, and that no AppExport lets it
 // have.
 type Asked struct {
@@ -150,7 +179,7 @@ func (h *Health) offered(app catalog.App, c *selected, now time.Time) *v1alpha1.
 	}
 	why := c.sample.Explain().Reason
 	f := &fault{&v1alpha1.CallFault{
-		Check: CalleesOffered, Level: fail, Callee: wire.App(app), Outcome: catalog.Unavailable.String(), SinceUnixMs: s.since.UnixMilli(), LastUnixMs: now.UnixMilli(), Why: why,
+		Check: CalleesOffered, Level: Fail, Callee: wire.App(app), Outcome: catalog.Unavailable.String(), SinceUnixMs: s.since.UnixMilli(), LastUnixMs: now.UnixMilli(), Why: why,
 		Fix: "start the app, or see isthmus apps " + app.ID,
 	}}
 	if h.cfg.Change != nil {
@@ -206,7 +235,7 @@ func dead(unwell []Unwell, of map[catalog.App]int, now time.Time) (all []*v1alph
 			Fix: "see the log of the app; its sidecar is well, and takes calls again once the app does",
 		}
 		if len(some) >= of[app] {
-			f.Level = fail
+			f.Level = Fail
 		}
 		f.What = fmt.Sprintf("%d of %d instances can't take calls, for %s: %s", len(some), max(of[app], len(some)), span(now.Sub(oldest.Since)), oldest.Why)
 		all = append(all, f)

@@ -52,7 +52,7 @@ func (s *slowCallee) fault(key slowKey, h *Health, now time.Time) *v1alpha1.Call
 		f.Callee = wire.App(key.callee)
 	}
 	if late*failShare >= f.Of {
-		f.Level = fail
+		f.Level = Fail
 	}
 	what := fmt.Sprintf("%s took too long or were given up without an answer", count(s.slow, f.Of-s.waiting))
 	if s.waiting > 0 {

@@ -291,11 +291,6 @@ func mtls(f *Facts) (all []Result) {
 	return all
 }
 
-// LacksRoots tells whether a sidecar trusts none of the roots, as far as it reports its anchors.
-func LacksRoots(anchors, roots []string) bool {
-	return len(anchors) > 0 && !slices.ContainsFunc(anchors, func(a string) bool { return slices.Contains(roots, a) })
-}
-
 // Exported tells whether an app that is exported to some clusters is so to this one.
 func Exported(to []string, cluster string) bool {
 	return slices.Contains(to, cluster) || slices.Contains(to, "*")
@@ -317,7 +312,7 @@ func sidecarRoots(f *Facts) (all []Result) {
 	for _, cluster := range slices.Sorted(maps.Keys(roots)) {
 		lacks := map[string]int{} // by app
 		for _, s := range f.Sidecars {
-			if name := appName(s.GetApp()); LacksRoots(s.GetTrustAnchors(), roots[cluster]) && (Exported(exported[name], cluster) || s.LeadsTo(cluster)) {
+			if name := appName(s.GetApp()); identity.LacksRoots(s.GetTrustAnchors(), roots[cluster]) && (Exported(exported[name], cluster) || s.LeadsTo(cluster)) {
 				lacks[name]++
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,6 +157,7 @@ type tally struct {
 	agree    map[*caller]bool  // callers that don't reach it
 	agreeing map[callerID]bool // the same, each app and source once
 	partly   int               // callers that reach a part, or all but one app
+	accusing int               // of these, the callers that don't reach a gateway
 	reach    int               // callers without a report
 	since    time.Time         // of the first report
 	why      string
@@ -180,7 +182,7 @@ func (e *evidence) tallies() map[string]*tally {
 				t = &tally{agree: map[*caller]bool{}, agreeing: map[callerID]bool{}}
 				all[u.cluster] = t
 			}
-			if t.since.IsZero() || u.since.Before(t.since) {
+			if u.app == (catalog.App{}) && (t.since.IsZero() || u.since.Before(t.since)) {
 				t.since, t.why, t.reporter = u.since, u.why, c.app
 			}
 		}
@@ -196,6 +198,9 @@ func (e *evidence) tallies() map[string]*tally {
 				t.agreeing[callerID{c.app, c.source}] = true
 			case any:
 				t.partly++
+				if c.accuses(cluster) {
+					t.accusing++
+				}
 			default:
 				leads, known := views[view]
 				if !known {
@@ -236,6 +241,12 @@ func (c *caller) unreachedOf(cluster string, view *catalog.View) (whole, any boo
 		}
 	}
 	return true, true
+}
+
+// accuses tells whether the caller does not reach a gateway of a cluster. An app that does not answer
+// behind a gateway says nothing against that.
+func (c *caller) accuses(cluster string) bool {
+	return slices.ContainsFunc(c.reports, func(u unreached) bool { return u.cluster == cluster && u.app == catalog.App{} })
 }
 
 // targetClusters returns the clusters that lookups in a view lead to.
@@ -311,13 +322,63 @@ func (e *evidence) dropVote(cluster string) {
 	}
 }
 
-// Unreached returns the clusters that callers report, also those that they reach in part.
-func (s *Server) Unreached() map[string]Unreached {
-	s.evidence.mu.Lock()
-	defer s.evidence.mu.Unlock()
+// Unreached returns the clusters of which callers don't reach all gateways.
+func (s *Server) Unreached() map[string]Unreached { return s.evidence.clusters() }
+
+func (e *evidence) clusters() map[string]Unreached {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	all := map[string]Unreached{}
-	for cluster, t := range s.evidence.tallies() {
-		all[cluster] = Unreached{By: len(t.agree) + t.partly, Callers: t.callers(), Since: t.since, Why: t.example()}
+	for cluster, t := range e.tallies() {
+		if by := len(t.agree) + t.accusing; by > 0 {
+			all[cluster] = Unreached{By: by, Callers: t.callers(), Since: t.since, Why: t.example()}
+		}
 	}
+	return all
+}
+
+// UnreachedCallee is what callers say of an app behind gateways that they do reach.
+type UnreachedCallee struct {
+	Cluster string
+	App     catalog.App
+	Unreached
+}
+
+// UnreachedCallees returns the apps of other clusters that don't answer callers, sorted.
+func (s *Server) UnreachedCallees() []UnreachedCallee { return s.evidence.callees() }
+
+func (e *evidence) callees() (all []UnreachedCallee) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	type callee struct {
+		cluster string
+		app     catalog.App
+	}
+	at := map[callee]*UnreachedCallee{}
+	for c := range e.callers {
+		counted := map[callee]bool{} // by one gateway or several
+		for i := range c.reports {
+			u := &c.reports[i]
+			key := callee{u.cluster, u.app}
+			if u.app == (catalog.App{}) {
+				continue
+			}
+			if at[key] == nil {
+				at[key] = &UnreachedCallee{Cluster: u.cluster, App: u.app}
+			}
+			found := at[key]
+			if !counted[key] {
+				counted[key] = true
+				found.By++
+			}
+			if found.Since.IsZero() || u.since.Before(found.Since) {
+				found.Since, found.Why = u.since, fmt.Sprintf("%s: %s", c.app, cmp.Or(u.why, "no reason"))
+			}
+		}
+	}
+	for _, one := range at {
+		all = append(all, *one)
+	}
+	slices.SortFunc(all, func(a, b UnreachedCallee) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), a.App.Compare(b.App)) })
 	return all
 }

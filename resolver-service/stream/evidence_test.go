@@ -185,3 +185,53 @@ func TestReportsAreBounded(t *testing.T) {
 		t.Errorf("taken as %+v, %v", all, err)
 	}
 }
+
+// TestWhomReportsAccuse has a row for each mix of reports of two callers: the link to the cluster, or
+// the app there, and what is said of the first caller's calls of that app.
+func TestWhomReportsAccuse(t *testing.T) {
+	behind := unreached{cluster: "east", gateway: gate, app: oneApp.app, why: "it is connected, but does not answer"}
+	behindOther := behind
+	behindOther.gateway = other.gateway
+	another := unreached{cluster: "east", gateway: gate, app: catalog.App{Namespace: "shop", ID: "stock"}}
+	for what, c := range map[string]struct {
+		reports       [2][]unreached
+		link, callee  int // callers that don't reach it
+		ofFirst       int // sidecars of the first caller whose calls of orders fail
+		firstIsCallee bool
+	}{
+		"nobody reports":                    {},
+		"one callee is frozen":              {[2][]unreached{{behind}, nil}, 0, 1, 1, true},
+		"behind both gateways":              {[2][]unreached{{behind, behindOther}, {behind}}, 0, 2, 1, true},
+		"another callee is frozen":          {[2][]unreached{{another}, nil}, 0, 0, 0, false},
+		"a gateway is not reached":          {[2][]unreached{{oneWay}, nil}, 1, 0, 0, false},
+		"both gateways are not reached":     {[2][]unreached{{oneWay, other}, nil}, 1, 0, 1, false},
+		"nothing is reached":                {[2][]unreached{{nothing}, {nothing}}, 2, 0, 1, false},
+		"a gateway, and a callee by others": {[2][]unreached{{oneWay, behindOther}, nil}, 1, 1, 1, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newPoll(2)
+			for i, entries := range c.reports {
+				for j := range entries {
+					entries[j].since = p.now.Add(-time.Minute)
+				}
+				p.report(p.all[i], entries)
+			}
+			if got := p.clusters()["east"].By; got != c.link {
+				t.Errorf("%d callers accuse the link, want %d", got, c.link)
+			}
+			callee := 0
+			for _, u := range p.callees() {
+				if u.Cluster == "east" && u.App == oneApp.app {
+					callee = u.By
+				}
+			}
+			if callee != c.callee {
+				t.Errorf("%d callers accuse the callee, want %d", callee, c.callee)
+			}
+			by, oldest := p.unreachedBy(p.all[0].app, oneApp.app, "east")
+			if by != c.ofFirst || by > 0 && (oldest.app == oneApp.app) != c.firstIsCallee {
+				t.Errorf("of the first caller %d sidecars fail, for %+v; want %d", by, oldest, c.ofFirst)
+			}
+		})
+	}
+}

@@ -46,6 +46,11 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 			d.Routes[i].Unnamed = unnamed(cluster, report.Unnamed)
 		}
 	}
+	for i := range d.Routes {
+		if r := &d.Routes[i]; r.Taken || r.Share > 0 {
+			r.Fault = s.fault(caller, app, r.Cluster, r.Cluster == report.Own)
+		}
+	}
 	return nil
 }
 

@@ -78,6 +78,9 @@ type Config struct {
 	Alone   func() bool
 	// Peer describes the link to a cluster, for operators; nil: no description.
 	Peer func(cluster string) string
+	// Roots returns the SHA-256 of each root of a cluster, in hexadecimal; none if they are those of
+	// this cluster. Nil: of none.
+	Roots func(cluster string) []string
 	// Events is told of sidecars that come and go, also where they are many; nil: nobody is.
 	Events *slog.Logger
 	// Unreachable is called when callers agree that they don't reach a cluster, with a reason,
@@ -86,6 +89,8 @@ type Config struct {
 	// Calls takes in what sidecars of an app report of calls; nil: nobody does. Its error says that a
 	// report breaks the rules, and ends the stream.
 	Calls func(app catalog.App, m *pb.CallReport, now time.Time) error
+	// Faults returns all that is wrong with calls; nil: nobody knows.
+	Faults func(now time.Time) []*pb.CallFault
 	// HelloTimeout bounds the wait for a client's first message. 0 means DefaultHelloTimeout.
 	HelloTimeout time.Duration
 	// MaxKnown bounds the known entries of a hello. 0 means DefaultMaxKnown.

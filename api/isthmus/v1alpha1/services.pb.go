@@ -1936,8 +1936,10 @@ type RouteDecision struct {
 	// people.
 	Unnamed string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// The zones of its instances, for people, where the caller prefers its own.
-	Zones         string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
-	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
+	Zones string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
+	Share float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
+	// Why this caller's calls by it fail, as far as the service knows; for operators.
+	Fault         string `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2061,6 +2063,13 @@ func (x *RouteDecision) GetShare() float64 {
 		return x.Share
 	}
 	return 0
+}
+
+func (x *RouteDecision) GetFault() string {
+	if x != nil {
+		return x.Fault
+	}
+	return ""
 }
 
 type ApplyRequest struct {
@@ -9911,7 +9920,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
 	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\x12\x14\n" +
-	"\x05notes\x18\t \x03(\tR\x05notes\"\xc3\x02\n" +
+	"\x05notes\x18\t \x03(\tR\x05notes\"\xd9\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -9926,7 +9935,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	" \x01(\tR\x04peer\x12\x18\n" +
 	"\aunnamed\x18\v \x01(\tR\aunnamed\x12\x14\n" +
 	"\x05zones\x18\f \x01(\tR\x05zones\x12\x14\n" +
-	"\x05share\x18\r \x01(\x01R\x05share\"\x98\x01\n" +
+	"\x05share\x18\r \x01(\x01R\x05share\x12\x14\n" +
+	"\x05fault\x18\x0e \x01(\tR\x05fault\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +

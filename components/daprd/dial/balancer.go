@@ -209,11 +209,11 @@ func (b *planBalancer) keepOrDrain(e *endpoint, now time.Time, wakeBy func(time.
 	}
 }
 
-// probe keeps connecting an endpoint that is not reached, though the plan has lost it, and
+// probe keeps connecting an endpoint that is not reached, though the plan has lost its route, and
 // returns false if there is nothing to probe. Once a lease has ended no call goes to that
 // cluster, so otherwise nobody would notice that it is back. The caller holds the lock.
 func (b *planBalancer) probe(e *endpoint, now time.Time) bool {
-	if e.name == "" || !e.channel.dialer.reachability.unreached(e) {
+	if e.name == "" || !b.plan.mayReturn(e) || !e.channel.dialer.reachability.unreached(e) {
 		return false
 	}
 	if e.unwantedSince.IsZero() {

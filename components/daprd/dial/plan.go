@@ -157,6 +157,16 @@ func (p *plan) gatewaysOf(cluster string) []string {
 	return nil
 }
 
+// mayReturn reports whether a later plan may have an endpoint through a gateway again: the caller
+// may call its cluster, no call goes there for now, and the cluster still has that gateway.
+func (p *plan) mayReturn(e *endpoint) bool {
+	if p.entry == nil || p.gateways == nil || p.gatewaysOf(e.cluster) != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.entry.Routes, func(r catalog.Route) bool { return r.Cluster == e.cluster }) &&
+		slices.ContainsFunc(p.gateways.Addresses[e.cluster], func(listed string) bool { return listed == e.address || isHostName(listed) })
+}
+
 // equal reports whether calls go the same way by both plans.
 func (p *plan) equal(o *plan) bool {
 	if (p.refusal == nil) != (o.refusal == nil) || p.refusal != nil && p.refusal.Error() != o.refusal.Error() || len(p.routes) != len(o.routes) {

@@ -57,13 +57,30 @@ func (r *reachability) update(e *endpoint) {
 	if old, ok := r.endpoints[e]; ok && old.reached == now.reached && old.noConnection == now.noConnection {
 		return
 	}
+	if now.reached {
+		r.forgetFailures(e)
+	}
 	r.endpoints[e] = now
 	r.scheduleReport()
 }
 
-// refusedByGateway reports whether the gateway accepted the connection and then closed it.
+// forgetFailures forgets what other endpoints found before of the gateway of an endpoint that is
+// reached now. Those that still fail say so at their next attempt. Others may not attempt it for
+// long: no call needs them. The caller holds the lock.
+func (r *reachability) forgetFailures(e *endpoint) {
+	for other, s := range r.endpoints {
+		if s.noConnection && other.cluster == e.cluster && other.address == e.address {
+			delete(r.endpoints, other)
+		}
+	}
+}
+
+// refusedByGateway reports whether the gateway accepted the connection and then closed it, since it
+// leads to no such instance. Alerts about certificates are not the gateway's: it has none to check.
 func (e *endpoint) refusedByGateway() bool {
-	return strings.Contains(e.err.Error(), "remote error: tls:") || strings.Contains(e.err.Error(), "EOF")
+	text := e.err.Error()
+	_, alert, ok := strings.Cut(text, "remote error: tls:")
+	return ok && !strings.Contains(alert, "certificate") && !strings.Contains(alert, "access denied") || !ok && strings.Contains(text, "EOF")
 }
 
 // remove forgets an endpoint.

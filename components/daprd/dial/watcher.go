@@ -15,7 +15,7 @@ const (
 	// watchInterval is how often the watcher checks connections. It counts time in intervals,
 	// so time while the process did not run does not count.
 	watchInterval = 25 * time.Millisecond
-	// watchIdleTimeout is how long the watcher runs after the last call.
+	// watchIdleTimeout is how long the watcher runs after the last call, and the last ping.
 	watchIdleTimeout = time.Second
 	// On a quick link a connection may be silent for minSilence before it is pinged. On a slow link,
 	// or after answers, it may be silent for up to maxSilence. Streams are silent for hours: after
@@ -102,14 +102,16 @@ func (w *watcher) run() {
 		if conns == nil {
 			return
 		}
+		pinged := false
 		for _, c := range conns {
 			c.check(conns)
+			pinged = pinged || c.pinged
 		}
 		if sinceCompared += watchInterval; sinceCompared >= compareInterval {
 			sinceCompared = 0
 			updatePenalties(conns)
 		}
-		if w.calls.Load() > 0 {
+		if w.calls.Load() > 0 || pinged { // an answer is awaited
 			idle = 0
 		} else if idle += watchInterval; idle >= watchIdleTimeout {
 			w.running.Store(false)
