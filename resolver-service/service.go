@@ -196,6 +196,9 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
 	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange, Unreached: s.unreachedCallees})
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
+	if store, ok := s.store.(interface{ Identity() string }); ok {
+		peers.Service = store.Identity()
+	}
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)

@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
 // staleAfter is how long a lease is: long enough for one not to run out because the machine
@@ -166,6 +167,30 @@ func TestARemovedClusterIsOutAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Two services with certificates and stores of their own both say that they are east. West goes by one
+// of them, and names the other.
+func TestASecondServiceOfANameIsNamed(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	west := start(t, configOf(t, "west", ca), ca)
+	gateways := make([]string, 0, 2)
+	for range 2 {
+		east := start(t, configOf(t, "east", ca), ca)
+		east.apply(export("west") + "---\n" + clusterOnly("west"))
+		gateways = append(gateways, fmt.Sprintf("{address: '%s'}", east.Addr("gateway")))
+	}
+	west.apply("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: east}\nspec: {gateways: [" + strings.Join(gateways, ", ") + "]}\n")
+	west.within("the second named", func() bool { return west.peer("east").GetSecondService() != "" })
+	said, _, _ := strings.Cut(west.peer("east").GetSecondService(), "; ")
+	found := false
+	for _, r := range west.checks() {
+		found = found || r.Check == "peer-name" && r.Level == check.Fail && r.Name == "east" && r.Found == said
+	}
+	if !found {
+		t.Errorf("no check says %q", said)
+	}
+	west.tells(0, "a second service has the name of a peer; it is refused peer=east")
 }
 
 // ownPrint is the fingerprint of a service's own certificate.

@@ -110,6 +110,9 @@ func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 		if p.GetState() != "connected" {
 			all.add("peer", p.GetCluster(), p.GetState()+after(": ", p.GetError()), differs...)
 		}
+		if p.GetSecondService() != "" {
+			all.add("peer", p.GetCluster(), p.GetSecondService(), differs...)
+		}
 		if p.GetUnreachedBy() > 0 {
 			all.add("peer", p.GetCluster(), unreached(p, now), append(differs, age(p.GetUnreachedSinceUnixMs(), now))...)
 		}

@@ -207,6 +207,7 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	all := [][2]string{
 		{"state", p.GetState() + " for " + age(p.GetSinceUnixMs(), now)},
 		{"error", p.GetError()},
+		{"second service", p.GetSecondService()},
 		{"last word", lastWord(p, now)},
 		{"revision", fmt.Sprint(p.GetRevision())},
 		{"lease", leaseOf(p)},

@@ -13,6 +13,7 @@
 package embedded
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,6 +48,7 @@ var (
 	metaBucket    = []byte("meta")
 	formatKey     = []byte("format")
 	headKey       = []byte("head")
+	identityKey   = []byte("identity")
 )
 
 // Config is the settings of an embedded store.
@@ -58,6 +60,7 @@ type Config struct {
 type Store struct {
 	db      *bbolt.DB
 	path    string
+	id      string           // see Identity
 	writing sync.Mutex       // held from before a commit until the head is published
 	head    live.Value[head] // the last committed write
 	corrupt atomic.Bool      // the file can't be trusted any more
@@ -128,7 +131,7 @@ func (s *Store) prepare() error {
 		if format := string(meta.Get(formatKey)); format != formatVersion {
 			return fmt.Errorf("its format is %q, and this program knows %q; use the program that wrote it", format, formatVersion)
 		}
-		at = parseHead(meta.Get(headKey))
+		at, s.id = parseHead(meta.Get(headKey)), string(meta.Get(identityKey))
 		return nil
 	})
 	if err != nil {
@@ -138,6 +141,13 @@ func (s *Store) prepare() error {
 		at = head{nonce: newNonce()}
 		if err := s.update(func(tx *bbolt.Tx) error { return create(tx, at) }); err != nil {
 			return err
+		}
+	}
+	if s.id == "" {
+		id := rand.Text()
+		// Without room for it, the store is as good as before.
+		if s.update(func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put(identityKey, []byte(id)) }) == nil {
+			s.id = id
 		}
 	}
 	s.head.Store(at)
@@ -153,6 +163,10 @@ func create(tx *bbolt.Tx, at head) error {
 	meta := tx.Bucket(metaBucket)
 	return errors.Join(meta.Put(formatKey, []byte(formatVersion)), meta.Put(headKey, at.bytes()))
 }
+
+// Identity is made with the file, and stays: whoever serves it is the same cluster. It is empty where
+// it could not be written.
+func (s *Store) Identity() string { return s.id }
 
 // Close ends every Watch, waits for it and for writes, and lets go of the file.
 func (s *Store) Close() error {

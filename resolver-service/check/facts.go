@@ -236,11 +236,15 @@ func upstreams(f *Facts) (all []Result) {
 	return all
 }
 
-// peerNames finds what [peerName] finds where there are no certificates.
+// peerNames finds a second service with a peer's name, and what [peerName] finds where there are no
+// certificates.
 func peerNames(f *Facts) (all []Result) {
 	for _, p := range f.Status.GetPeers() {
-		text := p.GetError()
-		if f.Prober.Identity.Insecure() && (strings.Contains(text, "gateways lead to cluster") || strings.Contains(text, "both clusters are named")) {
+		text := p.GetSecondService()
+		if e := p.GetError(); f.Prober.Identity.Insecure() && (strings.Contains(e, "gateways lead to cluster") || strings.Contains(e, "both clusters are named")) {
+			text = e
+		}
+		if text != "" {
 			found, fix := split(text)
 			all = append(all, Result{Level: Fail, Kind: ofPeer, Name: p.GetCluster(), Found: found, Fix: fix})
 		}

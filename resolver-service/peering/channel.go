@@ -40,8 +40,9 @@ type receiver func() (incoming, error)
 
 // incoming is a message of either kind of stream.
 type incoming struct {
-	echo  uint64
-	apply func(at time.Time) error // processes it as of a moment
+	echo    uint64
+	service string                   // in the first of a stream: see namesakes
+	apply   func(at time.Time) error // processes it as of a moment
 }
 
 // How long a stream may be silent before the channel makes a second connection. That one replaces
@@ -180,7 +181,7 @@ func isRefusal(err error) bool {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument, codes.ResourceExhausted, codes.Internal, codes.Unimplemented:
 		return true
 	}
-	return errors.As(err, &wrongCluster{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
+	return errors.As(err, &wrongCluster{}) || errors.As(err, &secondCluster{}) || strings.Contains(err.Error(), "identity: ") || strings.Contains(err.Error(), "certificate")
 }
 
 // errSilent ends a stream that another connection replaces. errNeverHeard is the same for a
@@ -221,6 +222,7 @@ type clientStream struct {
 	replacement chan *gatewayConn // the result of watchSilence
 	receiving   atomic.Bool       // a message is being processed: the delay is on this side
 	heard       bool
+	service     string // that answers; linkStatus.mu guards it
 }
 
 // read reads the stream until it fails.
@@ -248,6 +250,15 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	m, err := receive()
 	if err != nil {
 		return err
+	}
+	if !t.heard {
+		news, err := t.link.status.admit(t, t.link.cluster, conn.gateway.address, m.service, t.link.lease.state().last)
+		if news != "" {
+			t.link.warn(news, "peer", t.link.cluster, "gateway", conn.gateway.address, "service", m.service, "err", err)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	at, age := t.link.heardAt(m.echo)
 	t.receiving.Store(true)

@@ -16,11 +16,12 @@ import (
 // firstSetWithin is how long a peer may take to send its initial set of exports.
 const firstSetWithin = 2 * time.Minute
 
-// unreadyWithin is how long a link waits for a service that does not know its own exports yet, if
-// the cluster has another gateway. That one may lead to a replica that knows them.
+// unreadyWithin is how long a link waits for a service that does not know its own exports yet. Then
+// it tries another gateway of the cluster, which may lead to a replica that knows them, or else says
+// why nothing is heard.
 const unreadyWithin = time.Second
 
-var errUnready = errors.New("connected, but the resolver service there can't reach its config store yet; trying another gateway")
+var errUnready = errors.New("connected, but the resolver service there has not read its config store yet, so it does not know what it exports; see isthmus status there")
 
 // openExports opens the stream of exports. others tells whether the cluster has other gateways.
 func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval time.Duration, others bool) (receiver, error) {
@@ -43,7 +44,7 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 			return stream.Send(m)
 		})
 	}
-	opened, initial := time.Now(), true
+	opened, initial, waits := time.Now(), true, false
 	var limiter readLimiter
 	apply := func(m *v1alpha1.ExportsResponse, at time.Time) error {
 		defer func() { limiter.wait(ctx, len(m.GetPut())+len(m.GetRemoved()), proto.Size(m)) }()
@@ -53,8 +54,13 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		if initial && m.GetMore() && time.Since(opened) > firstSetWithin && m.GetRevision() != 0 {
 			return status.Errorf(codes.ResourceExhausted, "cluster %s has not sent all its exports within %s", l.cluster, firstSetWithin)
 		}
-		if initial && m.GetMore() && m.GetRevision() == 0 && others && time.Since(opened) > unreadyWithin {
+		unready := initial && m.GetMore() && m.GetRevision() == 0 && time.Since(opened) > unreadyWithin
+		switch {
+		case unready && others:
 			return errUnready
+		case unready != waits:
+			waits = unready
+			l.waitsForExports(unready)
 		}
 		initial = initial && m.GetMore()
 		l.status.setPeerInfo(m.GetRevision(), m.GetHears())
@@ -67,8 +73,19 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return incoming{m.GetEcho(), func(at time.Time) error { return apply(m, at) }}, err
+		return incoming{m.GetEcho(), m.GetService(), func(at time.Time) error { return apply(m, at) }}, err
 	}, nil
+}
+
+// waitsForExports says that the peer does not know its exports, or that it does now.
+func (l *link) waitsForExports(unready bool) {
+	if !unready {
+		l.status.failed(nil, nil)
+		return
+	}
+	if object, _ := l.object.Load(); l.status.failed(object, errUnready) {
+		l.warn("a peer does not know its exports yet; waiting for them", "peer", l.cluster, "err", errUnready)
+	}
 }
 
 // resume starts a new stream in the mirror and returns the exports that are known already.
@@ -131,6 +148,6 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return incoming{m.GetEcho(), func(at time.Time) error { return apply(m, at) }}, err
+		return incoming{m.GetEcho(), m.GetService(), func(at time.Time) error { return apply(m, at) }}, err
 	}, nil
 }

@@ -22,6 +22,7 @@ var remedies = []struct{ part, remedy, insecure string }{
 	{part: "remote error: tls: bad certificate", remedy: distrustRemedy},
 	{part: "remote error: tls: unknown certificate", remedy: distrustRemedy},
 	{part: "remote error: tls: certificate required", remedy: distrustRemedy},
+	{part: "remote error: tls: internal error", remedy: "the gateway there has no table yet, most often since its resolver service has not read its config store: see isthmus status there; or it serves all the connections of peers that it may"},
 	{part: "remote error: tls: ", remedy: "see the log of the resolver service there"},
 	{
 		part: errHungUp.Error(), insecure: mayWantTLSRemedy,

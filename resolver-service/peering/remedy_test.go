@@ -20,7 +20,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{tlsAlert{errors.New("remote error: tls: unknown certificate authority")}, "lacks the root of this one", ""},
 		{tlsAlert{errors.New("remote error: tls: certificate required")}, "lacks the root of this one", ""},
 		{tlsAlert{errors.New("remote error: tls: expired certificate")}, "clocks", ""},
-		{tlsAlert{errors.New("remote error: tls: internal error")}, "log", ""},
+		{tlsAlert{errors.New("remote error: tls: internal error")}, "the gateway there has no table yet", ""},
 		{errors.New("unknown service isthmus.v1alpha1.Peering"), "most often its listen.resolver", "listen.resolver"},
 		{errors.New("error reading server preface: remote error: tls: bad certificate"), "lacks the root of this one", ""},
 		{errors.New("error reading server preface: http2: frame too large"), "no gateway", insecure},

@@ -81,7 +81,7 @@ type serverStream struct {
 	sub        *topology.Followed[*topology.PeerView]
 	subscriber *subscriber
 	pings      *pings
-	introduced bool // the peer knows this service's version and clock
+	introduced bool // the peer knows this service, its version and its clock
 }
 
 // serve admits a stream and runs it until the caller goes or the stream must end.
@@ -261,7 +261,7 @@ func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.Pee
 	m.Hears, m.Echo = s.linkState(), s.pings.latest.Load()
 	if !s.introduced {
 		s.introduced = true
-		m.Version, m.NowUnixMs = s.cfg.Version, s.cfg.now().UnixMilli()
+		m.Version, m.NowUnixMs, m.Service = s.cfg.Version, s.cfg.now().UnixMilli(), s.cfg.Service
 	}
 	if whole != nil {
 		m.Digest = s.subscriber.digest.of(whole)
@@ -273,6 +273,9 @@ func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.Pee
 func (s *serverStream) sendRenewals(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	for {
 		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.linkState(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbyeMs()}
+		if !s.introduced {
+			s.introduced, m.Service = true, s.cfg.Service
+		}
 		if view, ok := s.sub.View(); ok {
 			m.Digest = s.subscriber.digest.of(view)
 		}

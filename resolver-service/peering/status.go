@@ -41,6 +41,7 @@ type linkStatus struct {
 	err        error     // of the primary channel, with the object
 	logged     []string  // errors that were logged since the last message
 	unanswered time.Time // latest message, if it echoes no recent ping
+	namesakes  namesakes
 }
 
 // update sets the state; mu is held.
@@ -112,6 +113,7 @@ func (s *linkStatus) setObject(object *catalog.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.object, s.err, s.logged = object, nil, nil
+	s.namesakes.others = nil // an operator has looked at it
 	if s.gateways != nil {
 		s.gateways.setObject(object)
 	}
@@ -208,6 +210,7 @@ func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus
 	if s.gateways != nil {
 		w.Gateways = s.gateways.wire()
 	}
+	w.SecondService = s.second(cluster)
 	return w
 }
 

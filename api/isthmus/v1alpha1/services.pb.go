@@ -5588,6 +5588,7 @@ type RenewResponse struct {
 	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"`                 // as in ExportsResponse, of what the caller may know by now
 	Echo          uint64                 `protobuf:"fixed64,5,opt,name=echo,proto3" json:"echo,omitempty"`                     // the latest ping that has come
 	HoldsMs       uint32                 `protobuf:"varint,6,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"` // as in ExportsResponse
+	Service       string                 `protobuf:"bytes,7,opt,name=service,proto3" json:"service,omitempty"`                 // as in ExportsResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5657,6 +5658,13 @@ func (x *RenewResponse) GetHoldsMs() uint32 {
 	return 0
 }
 
+func (x *RenewResponse) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
 // ExportsResponse is a change of what is exported to the caller; the first on a stream
 // makes the caller's knowledge complete. One with nothing in it renews the lease.
 type ExportsResponse struct {
@@ -5680,8 +5688,11 @@ type ExportsResponse struct {
 	// long, in ms, also where its gateways refuse connections meanwhile. 0 in every other.
 	HoldsMs uint32 `protobuf:"varint,9,opt,name=holds_ms,json=holdsMs,proto3" json:"holds_ms,omitempty"`
 	// In the first message of a stream: the version of the answering service, and its clock.
-	Version       string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
-	NowUnixMs     int64  `protobuf:"varint,11,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"`
+	Version   string `protobuf:"bytes,10,opt,name=version,proto3" json:"version,omitempty"`
+	NowUnixMs int64  `protobuf:"varint,11,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"`
+	// Also there: which of the services that have this cluster's name answers. Its replicas say
+	// the same, and a service says it again after a restart. Empty where it does not know.
+	Service       string `protobuf:"bytes,12,opt,name=service,proto3" json:"service,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5791,6 +5802,13 @@ func (x *ExportsResponse) GetNowUnixMs() int64 {
 		return x.NowUnixMs
 	}
 	return 0
+}
+
+func (x *ExportsResponse) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
 }
 
 // Export is one app that a cluster lets another call.
@@ -7994,7 +8012,9 @@ type PeerStatus struct {
 	Version      string `protobuf:"bytes,22,opt,name=version,proto3" json:"version,omitempty"`
 	ClockAheadMs int64  `protobuf:"varint,23,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"` // of this service's; negative where it is behind
 	// The newest times that the lease ran out, the oldest first; at most 16.
-	RecentLapses  []*Lapse `protobuf:"bytes,24,rep,name=recent_lapses,json=recentLapses,proto3" json:"recent_lapses,omitempty"`
+	RecentLapses []*Lapse `protobuf:"bytes,24,rep,name=recent_lapses,json=recentLapses,proto3" json:"recent_lapses,omitempty"`
+	// About another cluster that answers under this one's name, and is refused; empty without one.
+	SecondService string `protobuf:"bytes,25,opt,name=second_service,json=secondService,proto3" json:"second_service,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8195,6 +8215,13 @@ func (x *PeerStatus) GetRecentLapses() []*Lapse {
 		return x.RecentLapses
 	}
 	return nil
+}
+
+func (x *PeerStatus) GetSecondService() string {
+	if x != nil {
+		return x.SecondService
+	}
+	return ""
 }
 
 // Lapse is one time that a peer's lease ended.
@@ -10207,13 +10234,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
 	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\x12\x12\n" +
-	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\x96\x01\n" +
+	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\xb0\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04echo\x18\x05 \x01(\x06R\x04echo\x12\x19\n" +
-	"\bholds_ms\x18\x06 \x01(\rR\aholdsMsJ\x04\b\x02\x10\x03R\brevision\"\xcf\x02\n" +
+	"\bholds_ms\x18\x06 \x01(\rR\aholdsMs\x12\x18\n" +
+	"\aservice\x18\a \x01(\tR\aserviceJ\x04\b\x02\x10\x03R\brevision\"\xe9\x02\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
@@ -10226,7 +10254,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bholds_ms\x18\t \x01(\rR\aholdsMs\x12\x18\n" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12\x1e\n" +
-	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\"\xe2\x02\n" +
+	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\x12\x18\n" +
+	"\aservice\x18\f \x01(\tR\aservice\"\xe2\x02\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -10408,7 +10437,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xf3\x06\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x9a\a\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -10435,7 +10464,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\runreached_why\x18\x15 \x01(\tR\funreachedWhy\x12\x18\n" +
 	"\aversion\x18\x16 \x01(\tR\aversion\x12$\n" +
 	"\x0eclock_ahead_ms\x18\x17 \x01(\x03R\fclockAheadMs\x12<\n" +
-	"\rrecent_lapses\x18\x18 \x03(\v2\x17.isthmus.v1alpha1.LapseR\frecentLapses\"Y\n" +
+	"\rrecent_lapses\x18\x18 \x03(\v2\x17.isthmus.v1alpha1.LapseR\frecentLapses\x12%\n" +
+	"\x0esecond_service\x18\x19 \x01(\tR\rsecondService\"Y\n" +
 	"\x05Lapse\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x01 \x01(\x03R\batUnixMs\x12 \n" +

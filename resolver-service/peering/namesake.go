@@ -1,0 +1,82 @@
+package peering
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// namesakeAfter is how long the first service has to be heard after another has answered under the
+// same name, until that one is another cluster even when the first has gone. A new installation, which
+// may begin before the old one is known to have ended, is over sooner.
+const namesakeAfter = 10 * time.Second
+
+// maxNamesakes bounds the services that are told apart for one name.
+const maxNamesakes = 8
+
+// namesakes tells services apart that have one cluster's name. The first that is heard is the
+// cluster. Another is refused while the first is heard and, once both have been there for
+// [namesakeAfter], for as long as the Cluster object stands: its apps are others. linkStatus.mu guards
+// it.
+type namesakes struct {
+	service string // whose exports count; empty: nobody has said
+	others  map[string]*namesake
+}
+
+// namesake is another service of the name.
+type namesake struct {
+	since   time.Time // it was first refused
+	gateway string    // where it answered last
+}
+
+// secondCluster is the error of a namesake.
+type secondCluster struct{ cluster, other, first string }
+
+// Error says who is who.
+func (s secondCluster) Error() string {
+	return fmt.Sprintf("a second service says that it is cluster %s: %.8s…, and the exports come from %.8s…; remove its gateway from spec.gateways, or give that cluster its own name in isthmus.yaml; "+
+		"if it has replaced the first, apply the Cluster object again with it alone", s.cluster, s.other, s.first)
+}
+
+// admit tells whether the service that a stream has reached is the cluster. heard is when the first
+// was heard last. The text is news for the log: another service is refused, or has taken the place of
+// the first. A service that does not say who it is, is admitted.
+func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, heard time.Time) (news string, err error) {
+	if service == "" {
+		return "", nil
+	}
+	service = catalog.Printable(service[:min(len(service), maxName)])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, beside := &s.namesakes, false
+	for other := range s.streams {
+		beside = beside || other.service == n.service
+	}
+	o := n.others[service]
+	switch {
+	case n.service == "", service == n.service:
+		n.service, t.service = service, service
+		return "", nil
+	case !beside && (o == nil || heard.Sub(o.since) < namesakeAfter): // it was installed anew
+		n.service, t.service, n.others = service, service, nil
+		return "another service than before answers for a peer; its exports replace those of before", nil
+	case o != nil:
+		o.gateway = gateway
+	case len(n.others) < maxNamesakes:
+		if n.others == nil {
+			n.others = map[string]*namesake{}
+		}
+		n.others[service] = &namesake{time.Now(), gateway}
+		news = "a second service has the name of a peer; it is refused"
+	}
+	return news, secondCluster{cluster, service, n.service}
+}
+
+// second is the text about another service of the name; mu is held.
+func (s *linkStatus) second(cluster string) string {
+	for service, o := range s.namesakes.others {
+		return fmt.Sprintf("at gateway %s %v", o.gateway, secondCluster{cluster, service, s.namesakes.service})
+	}
+	return ""
+}

@@ -1,0 +1,118 @@
+package peering
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// service is a service of a cluster with an identity, beside the cluster's name, that exports an app.
+func service(t *testing.T, n *peeringtest.Network, id, app string, hosts ...string) *site {
+	t.Helper()
+	s := &site{t: t, net: n, cfg: Config{Cluster: "east", Domain: catalog.DefaultDomain, Service: id}, topology: topology.New(topology.Config{Cluster: "east", Open: true}, quiet)}
+	background(t, s.topology.Run)
+	s.apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: []catalog.Object{exported(app), at("west", 0, "west-gw")}}})
+	s.apply(runs(app, "10.0.0.1:50002"))
+	s.server = NewServer(s.cfg, s.topology, quiet)
+	s.answer(s.server, hosts...)
+	return s
+}
+
+// again starts a service again, as another process, and with another identity where that is not "".
+func (s *site) again(id string, hosts ...string) {
+	s.t.Helper()
+	s.cfg.Service = id
+	s.server = NewServer(s.cfg, s.topology, quiet)
+	s.answer(s.server, hosts...)
+}
+
+// Of two clusters with one name behind one Cluster object, the first that is heard is the cluster. The
+// other is refused, also when the first is gone, and named.
+func TestASecondClusterOfTheNameIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		first, twin := service(t, n, "one", "orders", "east-gw"), service(t, n, "two", "ledger", "twin-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders", "ledger"), at("east", 2*time.Second, "east-gw", "twin-gw"))
+		west.takes(4*time.Second, "orders heard", west.ok)
+		west.takes(2*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
+		said := west.status().GetSecondService()
+		for _, want := range []string{"at gateway twin-gw:15443 a second service says that it is cluster east: two", "the exports come from one", "remove its gateway from spec.gateways"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("status says %q, want %q", said, want)
+			}
+		}
+		if all := fmt.Sprint(west.events.After(0, time.Time{})); !strings.Contains(all, "a second service has the name of a peer; it is refused") {
+			t.Errorf("no event: %s", all)
+		}
+		if !west.ok() || west.outcome("checkout", "ledger") == "ok east" {
+			t.Errorf("orders: %s, ledger: %s", west.outcome("checkout", "orders"), west.outcome("checkout", "ledger"))
+		}
+		time.Sleep(time.Minute)
+		first.kill("east-gw")
+		west.takes(4*time.Second, "stale", west.staleNow)
+		time.Sleep(time.Minute)
+		if got := west.outcome("checkout", "ledger"); got == "ok east" || !west.staleNow() {
+			t.Errorf("a minute after the first has gone: orders: %s, ledger: %s", west.outcome("checkout", "orders"), got)
+		}
+		if text := west.links.Describe("east"); !strings.Contains(text, "a second service says that it is cluster east") && !strings.Contains(text, "refuse") {
+			t.Errorf("described as %q", text)
+		}
+		first.again("one", "east-gw")
+		west.takes(30*time.Second, "the first is back", west.ok)
+		// An operator who names the second alone means it.
+		west.clusters.Store([]*catalog.Cluster{at("east", 2*time.Second, "twin-gw")})
+		west.takes(30*time.Second, "the second is the cluster", func() bool { return west.outcome("checkout", "ledger") == "ok east" })
+		if said := west.status().GetSecondService(); said != "" {
+			t.Errorf("status still says %q", said)
+		}
+		// One that comes when the first has gone is let in, and not silently.
+		twin.kill("twin-gw")
+		twin.again("three", "twin-gw")
+		west.takes(30*time.Second, "a third is the cluster", func() bool { return west.outcome("checkout", "ledger") == "ok east" })
+		if all := fmt.Sprint(west.events.After(0, time.Time{})); !strings.Contains(all, "another service than before answers for a peer") {
+			t.Errorf("no event: %s", all)
+		}
+	})
+}
+
+// What isn't a second cluster is let in: replicas, a restart, a new installation, and a service that
+// does not say who it is.
+func TestOneClusterOfANameIsLetIn(t *testing.T) {
+	for name, then := range map[string]func(t *testing.T, n *peeringtest.Network, first *site){
+		"a replica": func(t *testing.T, n *peeringtest.Network, first *site) { service(t, n, "one", "orders", "twin-gw") },
+		"a restart": func(_ *testing.T, _ *peeringtest.Network, first *site) {
+			first.stop()
+			first.again("one", "east-gw")
+		},
+		"a new installation": func(_ *testing.T, _ *peeringtest.Network, first *site) {
+			first.kill("east-gw")
+			first.again("two", "east-gw")
+		},
+		"an older release": func(t *testing.T, n *peeringtest.Network, first *site) { service(t, n, "", "orders", "twin-gw") },
+		"what was replaced": func(t *testing.T, n *peeringtest.Network, first *site) {
+			service(t, n, "two", "orders", "twin-gw")
+			first.kill("east-gw")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := peeringtest.New(1)
+				first := service(t, n, "one", "orders", "east-gw")
+				west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw", "twin-gw"))
+				west.takes(4*time.Second, "heard", west.ok)
+				then(t, n, first)
+				time.Sleep(time.Minute)
+				west.takes(10*time.Second, "heard a minute later", west.ok)
+				if said := west.status().GetSecondService(); said != "" {
+					t.Errorf("status says %q", said)
+				}
+			})
+		})
+	}
+}
