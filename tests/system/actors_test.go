@@ -276,7 +276,7 @@ func TestAnActorIsCalledAcrossClusters(t *testing.T) {
 	})
 	t.Run("a caller in the owner cluster meets no bridge", func(t *testing.T) {
 		for name := range headers(t, m.neighbour, nil) {
-			if strings.HasPrefix(name, "Isthmus-") {
+			if strings.HasPrefix(name, "Isthmus-Actor-") {
 				t.Errorf("the actor got %s", name)
 			}
 		}

@@ -216,3 +216,40 @@ func TestAMadeUpMessageStopsNoSidecar(t *testing.T) {
 		}
 	}
 }
+
+// TestAnActorCanTrustWhoCalls has its caller's sidecar pass on what the caller made up.
+func TestAnActorCanTrustWhoCalls(t *testing.T) {
+	if _, err := sandbox.Binary("placement"); err != nil {
+		t.Fatal(err)
+	}
+	m := ownMesh(t, meshOptions{})
+	if _, err := m.west.Placement(meshtest.Within(t, meshtest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	app := func(id string) catalog.App { return catalog.App{Namespace: "callers", ID: id} }
+	tills := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("tills"), Actors: "Till", Caller: true})
+	checkout := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("checkout")})
+	for by, want := range map[*sandbox.Sidecar]map[string]string{
+		checkout: truth(app("checkout"), "tills", "west"),
+		tills:    withoutID(truth(app("tills"), "tills", "west")),
+	} {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			request, err := http.NewRequestWithContext(meshtest.Within(t, meshtest.Attempt), http.MethodPost, by.ActorURL("Till/1", "hello"), nil)
+			if err != nil {
+				return err
+			}
+			for _, name := range forgeries() {
+				request.Header[name] = []string{"admin", "root"}
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				return err
+			}
+			defer http.DefaultClient.CloseIdleConnections()
+			defer response.Body.Close()
+			reply := new(sandbox.Reply)
+			err = json.NewDecoder(response.Body).Decode(reply)
+			return told(reply, err, want)
+		})
+	}
+}
