@@ -269,7 +269,7 @@ func BenchmarkGuardTellsWhoCalls(b *testing.B) {
 	c := guarded(b, service).component
 	c.SetSelf(orders)
 	ctx := calledBy(b, authority, checkout)
-	for c.guard.Load().admitProxied(ctx) != nil { // until the service has told of the caller
+	for c.guard.Load().caller(ctx).Admit(ctx) != nil { // until the service has told of the caller
 		time.Sleep(time.Millisecond)
 	}
 	b.Run("by HTTP", func(b *testing.B) {
