@@ -22,7 +22,7 @@ func (v *validator) actorType(m *v1alpha1.ActorType) catalog.Object {
 	if v.required(a.Owner, "spec.owner", "write the name of the cluster that the actors run in") {
 		v.check(catalog.CheckCluster(a.Owner), "spec.owner", "write a cluster's name")
 	}
-	a.Allow = v.allows(m.Spec.Allow)
+	a.Allow = v.allows(m.Spec.Allow, catalog.CheckCluster)
 	return a
 }
 

@@ -140,24 +140,32 @@ func (v *validator) source() catalog.Source {
 func (v *validator) appExport(m *v1alpha1.AppExport) catalog.Object {
 	e := &catalog.AppExport{App: v.app(m.Metadata), Source: v.source()}
 	v.spec(m.Spec != nil, "write who may call: \"spec: {allow: []}\" for nobody")
-	e.Allow = v.allows(m.GetSpec().GetAllow())
+	e.Allow = v.allows(m.GetSpec().GetAllow(), checkExportCluster)
 	return e
 }
 
-func (v *validator) allows(allow []*v1alpha1.Allow) []catalog.Allow {
+// checkExportCluster checks the cluster of an AppExport's callers. Its own one goes by "local", too.
+func checkExportCluster(name string) error {
+	if name == catalog.LocalCluster {
+		return nil
+	}
+	return catalog.CheckCluster(name)
+}
+
+func (v *validator) allows(allow []*v1alpha1.Allow, cluster func(string) error) []catalog.Allow {
 	if !v.atMost("spec.allow", len(allow), MaxAllow, "use \"*\"") || len(allow) == 0 {
 		return nil
 	}
 	all := make([]catalog.Allow, len(allow))
 	for i, a := range allow {
-		all[i] = v.allow(i, a)
+		all[i] = v.allow(i, a, cluster)
 	}
 	return all
 }
 
 // allow refuses an item that says nothing. It would allow anybody, which is what becomes of
 // "cluster:" with no value on its way through kubectl apply.
-func (v *validator) allow(i int, a *v1alpha1.Allow) catalog.Allow {
+func (v *validator) allow(i int, a *v1alpha1.Allow, cluster func(string) error) catalog.Allow {
 	if path := fmt.Sprintf("spec.allow[%d]", i); a.Cluster == "" && a.Namespace == "" && a.App == "" && v.blank(path) {
 		v.refuse(path, "says nothing of the caller, and so would allow anybody", "write {cluster: \"*\"} if that is meant")
 	}
@@ -171,7 +179,7 @@ func (v *validator) allow(i int, a *v1alpha1.Allow) catalog.Allow {
 		return intern(value)
 	}
 	return catalog.Allow{
-		Cluster:   check("cluster", a.Cluster, catalog.CheckCluster),
+		Cluster:   check("cluster", a.Cluster, cluster),
 		Namespace: check("namespace", a.Namespace, catalog.CheckNamespace),
 		App:       check("app", a.App, catalog.CheckHostAppID),
 	}

@@ -43,7 +43,8 @@ type Principal struct {
 // String is "namespace/app-id of trust domain".
 func (p Principal) String() string { return p.App.String() + " of trust domain " + p.Domain }
 
-// Access is who may call one app: immutable, complete, with a revision.
+// Access is who may call one app: immutable, complete, with a revision. Callers of another namespace
+// of this cluster are in it only where the app's AppExport consents.
 type Access struct {
 	Revision   uint64
 	Mode       GuardMode      // of the cluster
@@ -52,16 +53,21 @@ type Access struct {
 	Remote     *RemoteCallers // apps of other clusters, by the app's AppExport
 }
 
-// Admits tells whether a caller may call the app. domain is the trust domain of this cluster's
-// apps; where it is not known, it is empty, and any counts as theirs. It takes no lock and
-// allocates nothing.
-func (a *Access) Admits(domain string, caller Principal) bool {
-	if domain == "" || domain == caller.Domain {
-		if a.Declared.Has(caller.App) || a.Undeclared.Has(caller.App) {
-			return true
-		}
+// Judge tells whether a caller may call the app, and the cluster that it counts as one of: by what
+// lets it in or, where nothing does, by its trust domain. The cluster is [LocalCluster], another one,
+// or empty where the certificate does not tell. own says that the caller's trust domain is that of
+// this cluster's apps. It takes no lock and allocates nothing.
+func (a *Access) Judge(own bool, caller Principal) (cluster string, in bool) {
+	if own && (a.Declared.Has(caller.App) || a.Undeclared.Has(caller.App)) {
+		return LocalCluster, true
 	}
-	return a.Remote.Admits(caller)
+	if cluster, in = a.Remote.admits(caller); in {
+		return cluster, true
+	}
+	if own {
+		return LocalCluster, false
+	}
+	return a.Remote.clusterOf(caller.Domain), false
 }
 
 // Same tells whether both let in the same callers, by the same mode.
@@ -210,9 +216,9 @@ func (c RemoteCaller) Compare(d RemoteCaller) int {
 // RemoteCallers are the callers of other clusters that an app lets in. They are immutable; nil
 // is nobody.
 type RemoteCallers struct {
-	all    []RemoteCaller // sorted, each once
-	index  map[Principal]struct{}
-	shapes [8]bool // which of the three fields of index's keys are empty, in all of them
+	all    []RemoteCaller       // sorted, each once
+	index  map[Principal]string // the cluster; empty for several
+	shapes [8]bool              // which of the three fields of index's keys are empty, in all of them
 }
 
 // NewRemoteCallers makes the set of some callers, in any order. It keeps the slice.
@@ -221,9 +227,13 @@ func NewRemoteCallers(all []RemoteCaller) *RemoteCallers {
 		return nil
 	}
 	slices.SortFunc(all, RemoteCaller.Compare)
-	r := &RemoteCallers{all: slices.Compact(all), index: make(map[Principal]struct{}, len(all))}
+	r := &RemoteCallers{all: slices.Compact(all), index: make(map[Principal]string, len(all))}
 	for _, c := range r.all {
-		r.index[Principal{c.Domain, App{c.Namespace, c.App}}] = struct{}{}
+		key, cluster := Principal{c.Domain, App{c.Namespace, c.App}}, c.Cluster
+		if other, there := r.index[key]; there && other != cluster {
+			cluster = ""
+		}
+		r.index[key] = cluster
 		shape := 0
 		for i, field := range [...]string{c.Domain, c.Namespace, c.App} {
 			if field == "" {
@@ -248,10 +258,10 @@ func (r *RemoteCallers) Same(o *RemoteCallers) bool {
 	return r == o || slices.Equal(r.All(), o.All())
 }
 
-// Admits tells whether a caller is among them. It allocates nothing.
-func (r *RemoteCallers) Admits(caller Principal) bool {
+// admits tells whether a caller is among them, and of which cluster; empty where it may be of several.
+func (r *RemoteCallers) admits(caller Principal) (cluster string, in bool) {
 	if r == nil {
-		return false
+		return "", false
 	}
 	for shape, used := range r.shapes {
 		if !used {
@@ -267,22 +277,20 @@ func (r *RemoteCallers) Admits(caller Principal) bool {
 		if shape&4 != 0 {
 			key.App.ID = ""
 		}
-		if _, ok := r.index[key]; ok {
-			return true
+		switch of, ok := r.index[key]; {
+		case ok && in && of != cluster:
+			return "", true
+		case ok:
+			cluster, in = of, true
 		}
 	}
-	return false
+	return cluster, in
 }
 
-// ClusterOf is the cluster that a caller comes from: local for this one, the only other cluster
-// with its trust domain, or empty where the certificate does not tell.
-func (a *Access) ClusterOf(domain string, caller Principal) string {
-	if caller.Domain == domain {
-		return LocalCluster
-	}
-	found := ""
-	for _, c := range a.Remote.All() {
-		if c.Domain == caller.Domain && found != c.Cluster {
+// clusterOf is the only cluster with a trust domain; empty where there are several or none.
+func (r *RemoteCallers) clusterOf(domain string) (found string) {
+	for _, c := range r.All() {
+		if c.Domain == domain && found != c.Cluster {
 			if found != "" {
 				return ""
 			}

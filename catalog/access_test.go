@@ -19,42 +19,42 @@ func TestWhoIsLetIn(t *testing.T) {
 			{Cluster: "east", Domain: "east.example", Namespace: "shop", App: "stock"},
 			{Cluster: "north", Domain: "north.example", Namespace: "shop"},
 			{Cluster: "south", App: "audit"},
+			{Cluster: "north", Namespace: "both"},
 		}),
 	}
 	tests := []struct {
-		domain string
-		caller Principal
-		want   bool
+		domain  string // of this cluster's apps
+		caller  Principal
+		in      bool
+		cluster string
 	}{
-		{"west.example", Principal{"west.example", shopApp("checkout")}, true},
-		{"west.example", Principal{"west.example", shopApp("web")}, true},
-		{"west.example", Principal{"west.example", shopApp("other")}, false},
-		{"west.example", Principal{"west.example", App{Namespace: "finance", ID: "checkout"}}, false},
-		{"west.example", Principal{"east.example", shopApp("checkout")}, false},
-		{"", Principal{"east.example", shopApp("checkout")}, true},
-		{"west.example", Principal{"east.example", shopApp("stock")}, true},
-		{"west.example", Principal{"north.example", shopApp("stock")}, true},
-		{"west.example", Principal{"west.example", shopApp("stock")}, false},
-		{"west.example", Principal{"north.example", App{Namespace: "finance", ID: "stock"}}, false},
-		{"west.example", Principal{"anywhere", App{Namespace: "finance", ID: "audit"}}, true},
-		{"west.example", Principal{}, false},
+		{"west.example", Principal{"west.example", shopApp("checkout")}, true, LocalCluster},
+		{"west.example", Principal{"west.example", shopApp("web")}, true, LocalCluster},
+		{"west.example", Principal{"west.example", shopApp("other")}, false, LocalCluster},
+		{"west.example", Principal{"west.example", App{Namespace: "finance", ID: "checkout"}}, false, LocalCluster},
+		{"west.example", Principal{"east.example", shopApp("checkout")}, false, "east"},
+		{"", Principal{"east.example", shopApp("checkout")}, true, LocalCluster},
+		{"", Principal{"east.example", shopApp("stock")}, true, "east"},
+		{"west.example", Principal{"east.example", shopApp("stock")}, true, "east"},
+		{"west.example", Principal{"north.example", shopApp("stock")}, true, "north"},
+		{"west.example", Principal{"west.example", shopApp("stock")}, false, LocalCluster},
+		{"west.example", Principal{"north.example", App{Namespace: "finance", ID: "stock"}}, false, "north"},
+		{"west.example", Principal{"anywhere", App{Namespace: "finance", ID: "audit"}}, true, "south"},
+		{"west.example", Principal{"west.example", App{Namespace: "finance", ID: "audit"}}, true, "south"},
+		{"west.example", Principal{"anywhere", App{Namespace: "both", ID: "audit"}}, true, ""},
+		{"west.example", Principal{"anywhere", shopApp("nobody")}, false, ""},
+		{"west.example", Principal{}, false, ""},
 	}
 	for _, test := range tests {
-		if got := access.Admits(test.domain, test.caller); got != test.want {
-			t.Errorf("%v, where apps are of %q: let in %t, want %t", test.caller, test.domain, got, test.want)
+		cluster, in := access.Judge(test.domain == "" || test.domain == test.caller.Domain, test.caller)
+		if in != test.in || cluster != test.cluster {
+			t.Errorf("%v, where apps are of %q: let in %t as one of %q, want %t, %q", test.caller, test.domain, in, cluster, test.in, test.cluster)
 		}
 	}
-	if (&Access{}).Admits("", Principal{"west.example", shopApp("checkout")}) {
+	if _, in := (&Access{}).Judge(true, Principal{"west.example", shopApp("checkout")}); in {
 		t.Error("nobody is declared, and somebody is let in")
 	}
-	for caller, want := range map[Principal]string{
-		{"west.example", shopApp("checkout")}: LocalCluster, {"east.example", shopApp("stock")}: "east", {"anywhere", shopApp("stock")}: "",
-	} {
-		if got := access.ClusterOf("west.example", caller); got != want {
-			t.Errorf("%v is of cluster %q, want %q", caller, got, want)
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { access.Admits("west.example", Principal{"anywhere", shopApp("nobody")}) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { access.Judge(false, Principal{"anywhere", shopApp("nobody")}) }); n != 0 {
 		t.Errorf("a caller costs %v allocations", n)
 	}
 }
@@ -132,7 +132,7 @@ func BenchmarkAdmits(b *testing.B) {
 	for _, caller := range []Principal{{"west.example", apps[17]}, {"east.example", apps[17]}} {
 		b.Run(caller.Domain, func(b *testing.B) {
 			for b.Loop() {
-				if !access.Admits("west.example", caller) {
+				if _, in := access.Judge(caller.Domain == "west.example", caller); !in {
 					b.Fatal("refused")
 				}
 			}

@@ -244,7 +244,7 @@ func (l Locality) Prefers(cluster bool) bool {
 	return l == PreferZone || l == DefaultLocality && cluster
 }
 
-// AppExport is an app that this cluster lets other clusters call.
+// AppExport is an app that this cluster lets other clusters call, and other namespaces of its own.
 type AppExport struct {
 	App    App
 	Allow  []Allow // empty: nobody
@@ -384,5 +384,11 @@ func Allowed(allow []Allow, cluster string, app App) bool {
 	return false
 }
 
-// ForCluster tells whether the entry allows any caller in a cluster.
+// ForCluster tells whether the entry allows any caller in another cluster.
 func (a Allow) ForCluster(cluster string) bool { return matches(a.Cluster, cluster) }
+
+// ForOwn tells whether the entry allows any caller in the own cluster, which goes by two names.
+func (a Allow) ForOwn(cluster string) bool { return a.Cluster == LocalCluster || a.ForCluster(cluster) }
+
+// Outward tells whether the entry allows any caller outside of the own cluster.
+func (a Allow) Outward(own string) bool { return a.Cluster != LocalCluster && a.Cluster != own }

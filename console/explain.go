@@ -82,14 +82,14 @@ func (r *request) explain(v *explanation, l show.Lookup) error {
 		}
 		v.Object.mark(path)
 	}
-	if v.Inbound, _, err = r.calls(&v1alpha1.CallsRequest{Callee: wire.App(l.App), Caller: wire.App(l.Caller)}); err != nil {
+	if v.Inbound, _, err = r.calls(&v1alpha1.CallsRequest{Callee: wire.App(l.App), Caller: wire.App(l.Caller), Cluster: l.Cluster}); err != nil {
 		return err
 	}
 	cluster := l.Cluster
 	if cluster == "" {
 		cluster = catalog.LocalCluster
 	}
-	v.Inbound = slices.DeleteFunc(v.Inbound, func(c show.Call) bool { return !c.Is(cluster, l.Caller) || c.Rule == "" })
+	v.Inbound = slices.DeleteFunc(v.Inbound, func(c show.Call) bool { return c.Cluster != cluster || c.App != l.Caller })
 	own, _ := r.watch.newest()
 	v.Picture = draw(decided(own, []decision{{v.From, v.Callee, &d}}), appPath, "")
 	now, err := r.status()

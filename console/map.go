@@ -344,5 +344,5 @@ var waysInWords = []struct {
 	Text string
 }{
 	{show.Taken, "taken now"}, {show.Unseen, "taken, never seen"}, {show.Standby, "stands by"}, {show.Stale, "taken, its cluster is stale"},
-	{show.Down, "leads nowhere now"}, {show.Denied, "seen, and refused"},
+	{show.Down, "leads nowhere now"}, {show.Denied, "nothing lets it in"},
 }

@@ -16,18 +16,18 @@ const (
 	maxCallReport   = 400
 )
 
-// callReports tells the service who called since the report before, and which lookups were refused,
-// until ctx ends or the stream does, which Recv tells.
+// callReports tells the service who called since the report before, which lookups were refused, and
+// whether the guard is loaded, until ctx ends or the stream does, which Recv tells.
 func (c *client) callReports(ctx context.Context, ch *channel) {
 	tick := time.NewTicker(callReportPause)
 	defer tick.Stop()
 	for {
+		if c.reportCalls(ch) != nil {
+			return
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
-		}
-		if c.reportCalls(ch) != nil {
 			return
 		}
 	}
@@ -36,7 +36,7 @@ func (c *client) callReports(ctx context.Context, ch *channel) {
 func (c *client) reportCalls(ch *channel) error {
 	c.reportingCalls.Lock()
 	defer c.reportingCalls.Unlock()
-	if err := errors.Join(c.reportRefusals(ch), c.reportMade(ch)); err != nil {
+	if err := errors.Join(c.reportGuard(ch), c.reportRefusals(ch), c.reportMade(ch)); err != nil {
 		return err
 	}
 	now := c.guard.Calls()
@@ -62,6 +62,15 @@ func (c *client) reportCalls(ch *channel) error {
 		}
 	}
 	return nil
+}
+
+// reportGuard tells once that the guard sees the calls that the app gets; reportingCalls is held.
+func (c *client) reportGuard(ch *channel) error {
+	if ch.toldGuard {
+		return nil
+	}
+	ch.toldGuard = true
+	return ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: &pb.CallReport{GuardLoaded: &ch.toldGuard}}})
 }
 
 // reportRefusals tells of lookups; reportingCalls is held.
@@ -110,7 +119,7 @@ func (c *Calls) since(before Calls) *pb.CallCount {
 		return nil
 	}
 	m := &pb.CallCount{
-		Domain: c.Domain, Cluster: c.Cluster,
+		Domain: c.Domain, Cluster: c.Cluster, OwnDomain: c.Own,
 		LetIn:    c.Count[LetIn] - before.Count[LetIn],
 		Observed: c.Count[Observed] - before.Count[Observed],
 		Refused:  c.Count[Refused] - before.Count[Refused] + c.Count[Relayed] - before.Count[Relayed],

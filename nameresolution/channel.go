@@ -20,6 +20,7 @@ type channel struct {
 	access       *access // that the hello named
 	toldAccess   bool    // something came about that
 	reportsCalls bool    // who called is told on it
+	toldGuard    bool    // it was told that the guard is loaded; under client.reportingCalls
 	reports      bool    // what calls don't get to is told on it
 
 	life    context.Context // of the stream

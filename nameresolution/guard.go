@@ -109,7 +109,9 @@ type verdict struct {
 	access  *access
 	outcome CallOutcome
 	refusal *catalog.Refusal // why nothing lets the caller in; nil if something does
+	own     bool             // the caller's trust domain is that of this cluster's apps
 	cluster string           // that the caller is in
+	in      bool             // the access lets the caller in
 }
 
 // CallOutcome is what became of a call.
@@ -286,14 +288,15 @@ func (g *Guard) modeBy(a *access) catalog.GuardMode {
 // judge decides on a caller.
 func (g *Guard) judge(c *Caller, a *access) *verdict {
 	v := &verdict{access: a}
-	if domain, ok := g.domain(); ok && c != g.unknown {
-		v.cluster = a.ClusterOf(domain, c.Principal)
+	if c != g.unknown {
+		v.own = g.owns(c.Principal)
+		v.cluster, v.in = a.Judge(v.own, c.Principal)
 	}
 	mode := g.modeBy(a)
 	if mode == catalog.GuardOff {
 		return v
 	}
-	v.refusal = g.refusal(c.Principal, a)
+	v.refusal = g.refusal(c.Principal, v)
 	switch {
 	case v.refusal == nil:
 	case mode == catalog.GuardObserve:
@@ -306,27 +309,37 @@ func (g *Guard) judge(c *Caller, a *access) *verdict {
 	return v
 }
 
+// owns tells whether a caller's trust domain is that of this cluster's apps.
+func (g *Guard) owns(p catalog.Principal) bool {
+	domain, known := g.domain()
+	return known && p != (catalog.Principal{}) && (domain == "" || domain == p.Domain)
+}
+
 // refusal is why nothing lets a caller in. It names the caller's side and the object that is
 // missing, and nothing of others.
-func (g *Guard) refusal(p catalog.Principal, a *access) *catalog.Refusal {
+func (g *Guard) refusal(p catalog.Principal, v *verdict) *catalog.Refusal {
 	deny := func(format string, args ...any) *catalog.Refusal {
 		return &catalog.Refusal{Outcome: catalog.Denied, Reason: fmt.Sprintf(format, args...)}
 	}
-	domain, known := g.domain()
+	_, known := g.domain()
+	a := v.access
 	switch {
 	case p == (catalog.Principal{}):
 		return deny("%s takes no call without a certificate that names the caller; turn on mTLS in both sidecars", g.self.App)
 	case !known:
 		return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("%s has no certificate of its own yet, so it does not know its trust domain", g.self.App)}
-	case p.App == g.self.App && (domain == "" || domain == p.Domain):
+	case p.App == g.self.App && v.own:
 		return nil
 	case a.untold:
 		return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("%s does not tell who may call %s; upgrade it", g.contact.source, g.self.App)}
-	case a.Admits(domain, p):
+	case v.in:
 		return nil
-	case a.provisional && (domain == "" || domain == p.Domain):
+	case a.provisional && v.own:
 		return &catalog.Refusal{Outcome: catalog.NotReady, Reason: fmt.Sprintf("the resolver service has just started, and does not know yet whether %s may call %s", p.App, g.self.App)}
-	case domain == "" || domain == p.Domain:
+	case v.own && p.App.Namespace != g.self.App.Namespace:
+		return deny("%s may not call %s in cluster %s: a caller of another namespace needs both {cluster: local, namespace: %s, app: %s} in spec.allow of the AppExport %s, and %s in its AppEndpoints, with a route in that cluster",
+			p.App, g.self.App, g.cluster, p.App.Namespace, p.App.ID, g.self.App, g.self.App)
+	case v.own:
 		return deny("%s may not call %s in cluster %s: add %s to the AppEndpoints %s in that cluster, with a route there", p.App, g.self.App, g.cluster, g.self.App, p.App)
 	}
 	return deny("%s may not call %s in cluster %s: no AppExport %s there allows it, or the Cluster object of its cluster does not name %s in spec.trust.appDomain",
@@ -338,6 +351,7 @@ type Calls struct {
 	catalog.Principal
 	Others  bool   // all callers that there was no room for
 	Cluster string // that the caller is in: local, another one, or empty where that is not known
+	Own     bool   // its trust domain is that of this cluster's apps
 	Count   [outcomes]uint64
 	Took    time.Duration // by the app, for calls that came by HTTP
 }
@@ -351,6 +365,7 @@ func (g *Guard) Calls() []Calls {
 	for _, c := range callers {
 		if calls, ok := c.read(); ok {
 			calls.Principal, calls.Cluster = c.Principal, c.Cluster()
+			calls.Own = g.owns(c.Principal)
 			all = append(all, calls)
 		}
 	}

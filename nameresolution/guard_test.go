@@ -24,7 +24,7 @@ import (
 // guarded is a replica of a cluster whose apps call nothing without a selection.
 func guarded(t testing.TB, address string, mode catalog.GuardMode, cfg stream.Config) *service {
 	t.Helper()
-	return serveIn(t, address, cfg, topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Guard: mode})
+	return serveIn(t, address, cfg, topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Guard: mode, SelectionIsConsent: true})
 }
 
 func free(t testing.TB) string {
@@ -104,6 +104,33 @@ func TestOnlyDeclaredCallersAreLetIn(t *testing.T) {
 	}
 }
 
+// TestACallerOfAnotherNamespaceNeedsConsent has a tenant select an app of another namespace: that alone
+// opens nothing.
+func TestACallerOfAnotherNamespaceNeedsConsent(t *testing.T) {
+	s := serveIn(t, free(t), stream.Config{}, topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Guard: catalog.GuardEnforce})
+	r := sidecar(t, ledger, 50002, s.address)
+	invoices := catalog.App{Namespace: ledger.Namespace, ID: "invoices"}
+	s.declares(checkout, ledger)
+	s.declares(invoices, ledger)
+	becomes(t, r, invoices, catalog.OK)
+	err := call(r, checkout)
+	if outcome(t, err) != catalog.Denied {
+		t.Fatalf("by its own selection alone, checkout gets %v", err)
+	}
+	for _, part := range []string{"{cluster: local, namespace: shop, app: checkout} in spec.allow of the AppExport finance/ledger", "AppEndpoints", "cluster west"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	s.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{
+		&catalog.AppExport{App: ledger, Allow: []catalog.Allow{{Cluster: catalog.LocalCluster, Namespace: "shop"}}},
+	}}})
+	becomes(t, r, checkout, catalog.OK)
+	if got := outcome(t, call(r, orders)); got != catalog.Denied {
+		t.Errorf("orders, which has consent and selects nothing, is %v", got)
+	}
+}
+
 func TestAnObservingGuardLetsEverybodyInAndCounts(t *testing.T) {
 	s := guarded(t, free(t), catalog.GuardObserve, stream.Config{})
 	r := sidecar(t, ledger, 50002, s.address)
@@ -125,7 +152,7 @@ func TestAnObservingGuardLetsEverybodyInAndCounts(t *testing.T) {
 		return false
 	})
 	for _, c := range r.Guard().Calls() {
-		if c.App == checkout && (c.Count[nameresolution.Observed] != 3 || c.Cluster != "") {
+		if c.App == checkout && (c.Count[nameresolution.Observed] != 3 || c.Cluster != catalog.LocalCluster) {
 			t.Errorf("got %+v", c)
 		}
 	}
@@ -172,7 +199,7 @@ func TestWhoMayCallIsKnownOverARestart(t *testing.T) {
 // TestWhoMayCallSurvivesAServiceThatStarts has a service come back that does not know yet what
 // runs, while calls go on.
 func TestWhoMayCallSurvivesAServiceThatStarts(t *testing.T) {
-	open := topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true, Guard: catalog.GuardEnforce}
+	open := topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true, Guard: catalog.GuardEnforce, SelectionIsConsent: true}
 	s := serveIn(t, free(t), stream.Config{}, open)
 	r := sidecar(t, ledger, 50002, s.address)
 	becomes(t, r, checkout, catalog.Denied) // it does not run

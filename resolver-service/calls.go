@@ -3,6 +3,7 @@ package resolverservice
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -21,6 +22,7 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 		return err
 	}
 	one := req.GetCallee().GetNamespace() != "" && req.GetCallee().GetId() != ""
+	observers := v.stream.Observers()
 	for some := range slices.Chunk(callees, calleesAtOnce) {
 		known, domains, err := v.topology.Callees(to.Context(), some)
 		if err != nil {
@@ -29,13 +31,19 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 		m := &v1alpha1.CallsResponse{}
 		for i := range known {
 			c := v.callee(&known[i], domains, req.GetCaller())
+			if c.Running {
+				at := observers[known[i].App]
+				if c.Elsewhere = at == (stream.Observers{}) && known[i].Elsewhere(stream.Source); !c.Elsewhere {
+					c.NotObserved = at.Blind()
+				}
+			}
 			if req.GetSeen() {
 				c.Callers = slices.DeleteFunc(c.Callers, func(s *v1alpha1.CallerState) bool { return s.GetCalls() == nil })
 			}
 			if app := (catalog.App{Namespace: req.GetCaller().GetNamespace(), ID: req.GetCaller().GetId()}); one && app.Namespace != "" && app.ID != "" {
-				addLocal(c, &known[i], app)
+				v.addAsked(c, &known[i], domains, req.GetCluster(), app)
 			}
-			if one || len(c.Callers) > 0 {
+			if one || len(c.Callers) > 0 || (c.Elsewhere || c.NotObserved != "") && !req.GetSeen() {
 				m.Callees = append(m.Callees, c)
 			}
 		}
@@ -63,14 +71,60 @@ func (v *inventory) callees(ctx context.Context, seen bool, filter func(catalog.
 	return slices.DeleteFunc(slices.Compact(all), func(app catalog.App) bool { return !filter(app) }), nil
 }
 
+// attribution tells who callers are and what lets them in, by what the guard of one app goes by.
+type attribution struct {
+	*topology.Callee
+	domains topology.Domains
+}
+
+// caller is what is said of a caller. own says that its trust domain is that of this
+// cluster's apps.
+func (a *attribution) caller(own bool, p catalog.Principal) *v1alpha1.CallerState {
+	m := &v1alpha1.CallerState{Namespace: p.App.Namespace, App: p.App.ID, Domain: p.Domain}
+	if p.App == (catalog.App{}) {
+		m.Lacks = "no certificate names it; turn on mTLS in both sidecars"
+		return m
+	}
+	cluster, in := a.Access.Judge(own, p)
+	if m.Cluster = cluster; !in && cluster == "" {
+		m.Cluster = a.domains.Cluster(p.Domain)
+	}
+	switch {
+	case own && p.App == a.App:
+		m.Cluster, m.Rule = catalog.LocalCluster, catalog.SelfRule
+	case in && cluster == catalog.LocalCluster && !a.Access.Declared.Has(p.App):
+		m.Rule = catalog.DefaultRule
+	case in:
+		m.Rule = a.rule(cluster, p)
+	case own:
+		m.Lacks = a.Lacks(p.App)
+	default:
+		m.Lacks = fmt.Sprintf("no AppExport %s here allows it, or no Cluster object here says that apps of its cluster have the trust domain %s", a.App, p.Domain)
+	}
+	return m
+}
+
+// rule is the object that lets a caller in; cluster is empty where the certificate does not tell.
+func (a *attribution) rule(cluster string, p catalog.Principal) string {
+	for i := range a.Callers {
+		r := &a.Callers[i]
+		if (cluster == "" || cluster == r.Cluster) && !r.Refused && (r.Domain == "" || r.Domain == p.Domain) &&
+			(r.Namespace == "" || r.Namespace == p.App.Namespace) && (r.App == "" || r.App == p.App.ID) {
+			return r.Rule
+		}
+	}
+	return ""
+}
+
 // callee puts together who may call an app and who has.
-func (v *inventory) callee(c *topology.Callee, domains map[string]string, from *v1alpha1.App) *v1alpha1.Callee {
+func (v *inventory) callee(c *topology.Callee, domains topology.Domains, from *v1alpha1.App) *v1alpha1.Callee {
 	wants := wants(from.GetNamespace(), from.GetId())
 	m := &v1alpha1.Callee{App: wire.App(c.App), Guard: c.Access.Mode.String(), Undeclared: uint32(c.Access.Undeclared.Len()), Running: c.Running}
-	seen := v.stream.Calls(c.App)
-	for _, r := range seen {
-		r.Cluster = cmp.Or(r.Cluster, domains[r.Caller.Domain])
+	who := attribution{c, domains}
+	type name struct {
+		cluster, namespace, app string
 	}
+	declared := map[name]*v1alpha1.CallerState{}
 	for _, rule := range c.Callers {
 		if !wants(catalog.App{Namespace: cmp.Or(rule.Namespace, from.GetNamespace()), ID: cmp.Or(rule.App, from.GetId())}) {
 			continue // any namespace and any app are those that are asked for, too
@@ -78,26 +132,24 @@ func (v *inventory) callee(c *topology.Callee, domains map[string]string, from *
 		state := &v1alpha1.CallerState{
 			Namespace: rule.Namespace, App: rule.App, Cluster: rule.Cluster, Domain: rule.Domain, Rule: rule.Rule, Declared: true,
 		}
-		if rule.Namespace != "" && rule.App != "" { // otherwise those that it lets in are listed each by itself
-			seen = slices.DeleteFunc(seen, func(r *stream.CallRecord) bool {
-				same := r.Caller.App == catalog.App{Namespace: rule.Namespace, ID: rule.App} &&
-					(rule.Cluster == r.Cluster || r.Cluster == "" && (rule.Domain == "" || rule.Domain == r.Caller.Domain))
-				if same {
-					addCalls(state, r)
-				}
-				return same
-			})
+		if rule.Refused {
+			state.Rule, state.Lacks = "", c.Lacks(catalog.App{Namespace: rule.Namespace, ID: rule.App})
 		}
+		declared[name{rule.Cluster, rule.Namespace, rule.App}] = state
 		m.Callers = append(m.Callers, state)
 	}
-	for _, r := range seen {
+	for _, r := range v.stream.Calls(c.App) {
 		if !wants(r.Caller.App) {
 			continue
 		}
-		state := &v1alpha1.CallerState{Namespace: r.Caller.App.Namespace, App: r.Caller.App.ID, Cluster: r.Cluster, Domain: r.Caller.Domain}
-		state.Rule = undeclaredRule(c, r)
+		state := who.caller(r.Own, r.Caller)
+		// Those that a pattern lets in are listed each by itself.
+		if at := declared[name{state.Cluster, state.Namespace, state.App}]; at != nil && at.Rule == state.Rule {
+			state = at
+		} else {
+			m.Callers = append(m.Callers, state)
+		}
 		addCalls(state, r)
-		m.Callers = append(m.Callers, state)
 	}
 	slices.SortFunc(m.Callers, func(a, b *v1alpha1.CallerState) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Domain, b.Domain))
@@ -105,39 +157,31 @@ func (v *inventory) callee(c *topology.Callee, domains map[string]string, from *
 	return m
 }
 
-// addLocal adds a caller of this cluster that was asked for and is not there yet.
-func addLocal(m *v1alpha1.Callee, c *topology.Callee, app catalog.App) {
-	for _, s := range m.GetCallers() {
-		if s.GetCluster() == catalog.LocalCluster {
-			return
+// addAsked adds a caller that was asked for and is not there yet. Where its cluster's trust domain is
+// not known, it counts as this one's: all clusters have one by default.
+func (v *inventory) addAsked(m *v1alpha1.Callee, c *topology.Callee, domains topology.Domains, cluster string, app catalog.App) {
+	cluster = cmp.Or(cluster, catalog.LocalCluster)
+	if slices.ContainsFunc(m.GetCallers(), func(s *v1alpha1.CallerState) bool {
+		return s.GetCluster() == cluster && s.GetNamespace() == app.Namespace && s.GetApp() == app.ID
+	}) {
+		return
+	}
+	own := policyWriter(&v.policies, v.identity).Domain
+	p := catalog.Principal{Domain: cmp.Or(domains[cluster], own), App: app}
+	who := attribution{c, domains}
+	state := who.caller(p.Domain == own, p)
+	if cluster != catalog.LocalCluster {
+		if state.Domain = domains[cluster]; state.Rule == "" {
+			state.Lacks = fmt.Sprintf("no AppExport %s here allows it", c.App)
 		}
-	}
-	m.Callers = append(m.Callers, &v1alpha1.CallerState{
-		Namespace: app.Namespace, App: app.ID, Cluster: catalog.LocalCluster,
-		Rule: undeclaredRule(c, &stream.CallRecord{Caller: catalog.Principal{App: app}, Cluster: catalog.LocalCluster}),
-	})
-}
-
-// undeclaredRule is what lets a caller in that no object names; empty if nothing does.
-func undeclaredRule(c *topology.Callee, r *stream.CallRecord) string {
-	local := r.Cluster == catalog.LocalCluster
-	switch {
-	case r.Caller.App == (catalog.App{}):
-		return ""
-	case local && r.Caller.App == c.App:
-		return catalog.SelfRule
-	case local && c.Access.Undeclared.Has(r.Caller.App):
-		return catalog.DefaultRule
-	}
-	if c.Access.Remote.Admits(r.Caller) {
-		for _, rule := range c.Callers {
-			if rule.Cluster != catalog.LocalCluster && (r.Cluster == "" || r.Cluster == rule.Cluster) &&
-				(rule.Namespace == "" || rule.Namespace == r.Caller.App.Namespace) && (rule.App == "" || rule.App == r.Caller.App.ID) {
-				return rule.Rule
-			}
+		if _, known := domains[cluster]; !known {
+			state.Rule, state.Lacks = "", fmt.Sprintf("no Cluster object %s is here", cluster)
 		}
+	} else {
+		state.Domain = ""
 	}
-	return ""
+	state.Cluster = cluster
+	m.Callers = append(m.Callers, state)
 }
 
 func addCalls(state *v1alpha1.CallerState, r *stream.CallRecord) {

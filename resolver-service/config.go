@@ -30,14 +30,16 @@ import (
 // Config is isthmus.yaml. docs/reference/service.md says what each key does; a test holds the
 // two together.
 type Config struct {
-	Cluster          string   `yaml:"cluster"`
-	Domain           string   `yaml:"domain"`
-	Network          string   `yaml:"network"`
-	DefaultSelection string   `yaml:"defaultSelection"`
-	Guard            string   `yaml:"guard"`
-	Declared         Declared `yaml:"declared"`
-	Locality         string   `yaml:"locality"`
-	DataDir          string   `yaml:"dataDir" file:""`
+	Cluster          string `yaml:"cluster"`
+	Domain           string `yaml:"domain"`
+	Network          string `yaml:"network"`
+	DefaultSelection string `yaml:"defaultSelection"`
+	Guard            string `yaml:"guard"`
+	// SelectionIsConsent lets a selection open the guards of other namespaces, without an AppExport.
+	SelectionIsConsent bool     `yaml:"selectionIsConsent"`
+	Declared           Declared `yaml:"declared"`
+	Locality           string   `yaml:"locality"`
+	DataDir            string   `yaml:"dataDir" file:""`
 
 	Store       Store              `yaml:"store"`
 	Instances   Instances          `yaml:"instances"`

@@ -38,7 +38,8 @@ func (c *Config) defaultReplica() {
 func (s *Service) sharedSettings() map[string]string {
 	all := map[string]string{
 		"domain": s.cfg.Domain, "network": s.cfg.Network, "defaultSelection": s.cfg.DefaultSelection, "guard": s.cfg.Guard,
-		"declared": fmt.Sprintf("annotations: %t, sidecars: %t", s.cfg.Declared.Annotations, s.cfg.Declared.Sidecars), "store": s.cfg.Store.Name(),
+		"selectionIsConsent": fmt.Sprint(s.cfg.SelectionIsConsent),
+		"declared":           fmt.Sprintf("annotations: %t, sidecars: %t", s.cfg.Declared.Annotations, s.cfg.Declared.Sidecars), "store": s.cfg.Store.Name(),
 	}
 	if s.identity.Insecure() {
 		all["identity"] = "insecure"

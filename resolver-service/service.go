@@ -189,7 +189,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	}
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
-		PreferZone: s.cfg.preferZone(), Guard: guard, Declared: topology.Declared(s.cfg.Declared),
+		PreferZone: s.cfg.preferZone(), Guard: guard, SelectionIsConsent: s.cfg.SelectionIsConsent, Declared: topology.Declared(s.cfg.Declared),
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
 		Events: s.events.Logger(),
 	}, s.log)

@@ -169,11 +169,18 @@ func exports(w io.Writer, a Applied) {
 	}
 	fmt.Fprintln(w)
 	said := map[string]string{"withdrawn": "callers in %s would lose %s\n", "exported": "callers in %s would get %s\n"}
+	elsewhere := false
 	for i := 0; i < len(a.Exports); {
 		e := a.Exports[i]
 		format, whole := said[e.Result]
+		where := e.Cluster
+		if where == catalog.LocalCluster {
+			where = "other namespaces of this cluster"
+		} else {
+			elsewhere = true
+		}
 		if !whole {
-			fmt.Fprintf(w, "%s: other callers in %s would be allowed%s%s\n", e.App, e.Cluster, listed("; no longer ", e.Removed), listed("; now also ", e.Added))
+			fmt.Fprintf(w, "%s: other callers in %s would be allowed%s%s\n", e.App, where, listed("; no longer ", e.Removed), listed("; now also ", e.Added))
 			i++
 			continue
 		}
@@ -184,12 +191,14 @@ func exports(w io.Writer, a Applied) {
 		if more := len(apps) - mostExports; more > 0 {
 			apps = append(apps[:mostExports], fmt.Sprintf("%d more", more))
 		}
-		fmt.Fprintf(w, format, e.Cluster, strings.Join(apps, ", "))
+		fmt.Fprintf(w, format, where, strings.Join(apps, ", "))
 	}
 	if a.ExportsLeftOut > 0 {
 		fmt.Fprintf(w, "and %d more exports would change\n", a.ExportsLeftOut)
 	}
-	fmt.Fprintln(w, "how lookups in these clusters end then is not tried here")
+	if elsewhere {
+		fmt.Fprintln(w, "how lookups in these clusters end then is not tried here")
+	}
 }
 
 func listed(before string, names []string) string {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -23,9 +22,11 @@ type Call struct {
 	Observed    uint64 `json:"observed" yaml:"observed"`       // let in, and refused where the guard enforces
 	Refused     uint64 `json:"refused" yaml:"refused"`
 	NotReady    uint64 `json:"notReady" yaml:"notReady"`
-	TookMs      uint64 `json:"tookMs" yaml:"tookMs"` // by the app in all, for calls by HTTP
-	Last        string `json:"last" yaml:"last"`     // RFC 3339; empty: never seen
-	Guard       string `json:"guard" yaml:"guard"`   // the mode of the callee's cluster
+	TookMs      uint64 `json:"tookMs" yaml:"tookMs"`           // by the app in all, for calls by HTTP
+	Last        string `json:"last" yaml:"last"`               // RFC 3339; empty: never seen
+	Guard       string `json:"guard" yaml:"guard"`             // the mode of the callee's cluster
+	Lacks       string `json:"lacks" yaml:"lacks"`             // what would let the caller in, if nothing does
+	NotObserved string `json:"notObserved" yaml:"notObserved"` // why calls of the callee may be unseen; empty: they are seen
 
 	last    int64
 	App     catalog.App `json:"-" yaml:"-"` // the caller; empty names stand for any
@@ -41,7 +42,7 @@ func CallsOf(m *v1alpha1.Callee) []Call {
 		call := Call{
 			Callee: appName(m.GetApp()), Cluster: c.GetCluster(), TrustDomain: c.GetDomain(), Declared: c.GetDeclared(), Rule: c.GetRule(),
 			LetIn: n.GetLetIn(), Observed: n.GetObserved(), Refused: n.GetRefused(), NotReady: n.GetNotReady(), TookMs: n.GetTookMs(),
-			Guard: m.GetGuard(), last: c.GetLastUnixMs(), App: catalog.App{Namespace: c.GetNamespace(), ID: c.GetApp()},
+			Guard: m.GetGuard(), Lacks: c.GetLacks(), NotObserved: m.GetNotObserved(), last: c.GetLastUnixMs(), App: catalog.App{Namespace: c.GetNamespace(), ID: c.GetApp()},
 			Of: catalog.App{Namespace: m.GetApp().GetNamespace(), ID: m.GetApp().GetId()}, Running: m.GetRunning(),
 		}
 		if call.App != (catalog.App{}) || call.Declared {
@@ -69,7 +70,18 @@ func (c *Call) From() string {
 	case c.Cluster != "":
 		return c.Cluster
 	}
-	return cmp.Or(c.TrustDomain, "-")
+	return "-"
+}
+
+// When is how long ago the caller has called, or that it never has; where no guard would see it, that.
+func (c *Call) When(now time.Time) string {
+	switch {
+	case c.Seen():
+		return age(c.last, now) + " ago"
+	case c.NotObserved != "":
+		return "not observed: " + c.NotObserved
+	}
+	return "never"
 }
 
 // Calls writes a line for each caller and callee.
@@ -77,12 +89,8 @@ func Calls(w io.Writer, all []Call, now time.Time) error {
 	var table [][]string
 	for i := range all {
 		c := &all[i]
-		last := "never"
-		if c.Seen() {
-			last = age(c.last, now) + " ago"
-		}
 		table = append(table, []string{
-			cmp.Or(c.Caller, "unknown"), c.From(), c.Callee, cmp.Or(c.Rule, "nothing"), count(c.LetIn), count(c.Observed), count(c.Refused + c.NotReady), last,
+			cmp.Or(c.Caller, "unknown"), c.From(), c.Callee, cmp.Or(c.Rule, "nothing"), count(c.LetIn), count(c.Observed), count(c.Refused + c.NotReady), c.When(now),
 		})
 	}
 	return rows(w, []string{"CALLER", "IN", "CALLEE", "LET IN BY", "LET IN", "OBSERVED", "REFUSED", "LAST"}, table)
@@ -109,17 +117,13 @@ func Callers(w io.Writer, all []Call, undeclared uint32) error {
 	return rows(w, []string{"CALLER", "IN", "TRUST DOMAIN", "LET IN BY"}, table, "TRUST DOMAIN")
 }
 
-// Is tells whether the line is about an app of a cluster, by name or by a pattern.
-func (c *Call) Is(cluster string, app catalog.App) bool {
-	return c.Cluster == cluster && (c.App.Namespace == "" || c.App.Namespace == app.Namespace) && (c.App.ID == "" || c.App.ID == app.ID)
-}
-
 // Inbound writes whether a callee lets a caller in, by the lines about the caller.
 func Inbound(w io.Writer, caller, callee string, all []Call) {
-	guard := "observe"
+	guard, lacks := "observe", "the service does not say what it lacks"
 	var rules []string
 	for i := range all {
-		if guard = all[i].Guard; all[i].Rule != "" {
+		guard, lacks = all[i].Guard, cmp.Or(all[i].Lacks, lacks)
+		if all[i].Rule != "" {
 			rules = append(rules, all[i].Rule)
 		}
 	}
@@ -127,11 +131,7 @@ func Inbound(w io.Writer, caller, callee string, all []Call) {
 	if len(rules) == 0 {
 		result = map[string]string{"observe": "let in, since the guard only observes", "off": "let in, since the guard is off"}[guard]
 		result = cmp.Or(result, "refused")
-		object := "no AppEndpoints " + caller + " here holds " + callee + " with a route here"
-		if strings.Contains(caller, ":") {
-			object = "no AppExport " + callee + " here allows it, or no Cluster object here has its cluster's name"
-		}
-		rules = []string{"nothing: " + object}
+		rules = []string{"nothing: " + lacks}
 	}
 	fmt.Fprintf(w, "%s calls %s: %s\n", caller, callee, result)
 	for _, rule := range rules {

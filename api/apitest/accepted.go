@@ -20,7 +20,7 @@ func Accepted() map[string]string {
 		"actors of other clusters":      Object("AppEndpoints", shop, "{actors: [{type: Cart}, {type: shop.Basket_2, routes: [{cluster: east}, {cluster: north}]}]}"),
 		"an export to nobody":           Object("AppExport", shop, "{allow: []}"),
 		"an export to anybody":          Object("AppExport", shop, `{allow: [{cluster: "*", namespace: "*", app: "*"}, {cluster: "*"}]}`),
-		"an export to some":             Object("AppExport", shop, "{allow: [{cluster: west}, {namespace: shop}, {app: cart}, {cluster: west, namespace: shop, app: cart}]}"),
+		"an export to some":             Object("AppExport", shop, "{allow: [{cluster: west}, {cluster: local, namespace: billing}, {namespace: shop}, {app: cart}, {cluster: west, namespace: shop, app: cart}]}"),
 		"a selection of nothing":        Object("AppEndpoints", shop, "{}"),
 		"a selection of an empty list":  Object("AppEndpoints", shop, "{endpoints: []}"),
 		"a default of a namespace":      Object("AppEndpoints", "{namespace: shop, name: default.isthmus.dev}", "{endpoints: [{app: orders}]}"),

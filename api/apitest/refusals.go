@@ -198,7 +198,8 @@ func Refusals() []Refusal {
 
 		// What an AppExport may say.
 		{"a caller's cluster that can't be", Object("AppExport", shop, "{allow: [{cluster: West}]}"), `spec.allow[0].cluster: cluster name "West" has 'W' at position 1; Isthmus puts it into DNS names, which have lower-case letters, digits and hyphens only; write a name, or "*" for any`},
-		{"a caller in this cluster", Object("AppExport", shop, "{allow: [{cluster: local}]}"), `cluster name "local" is reserved`},
+		{"a caller at the command line", Object("AppExport", shop, "{allow: [{cluster: local}, {cluster: cli}]}"), `spec.allow[1].cluster: cluster name "cli" is reserved`},
+		{"a caller of an actor in this cluster", Object("ActorType", shop, "{type: Cart, owner: east, allow: [{cluster: local}]}"), `spec.allow[0].cluster: cluster name "local" is reserved`},
 		{"a caller of whom nothing is said", Object("AppExport", shop, "{allow: [{cluster: west}, {}]}"), `f.yaml:4:33: spec.allow[1]: says nothing of the caller, and so would allow anybody; write {cluster: "*"} if that is meant`},
 		{"a pattern", Object("AppExport", shop, "{allow: [{app: \"check*\"}]}"), `spec.allow[0].app: app-id "check*" has '*' at position 6`},
 	}

@@ -62,9 +62,12 @@ func objectRules() map[string]func(*schema) {
 			name(s, catalog.CheckCluster)
 			s.Not = &schema{Enum: without(reserved(), catalog.LocalCluster)}
 		},
-		"Route.priority":            func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
-		"Route.weight":              func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
-		"AppExportSpec.allow":       func(s *schema) { list(s, api.MaxAllow) },
+		"Route.priority": func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
+		"Route.weight":   func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
+		"AppExportSpec.allow": func(s *schema) {
+			list(s, api.MaxAllow)
+			s.Items.Properties["cluster"].Not = &schema{Enum: without(reserved(), catalog.LocalCluster)}
+		},
 		"Allow":                     func(s *schema) { keepNull(s); s.MinFields = number(1) },
 		"Allow.cluster":             func(s *schema) { pattern(s, catalog.CheckCluster); s.Not = &schema{Enum: reserved()} },
 		"Allow.namespace":           func(s *schema) { pattern(s, catalog.CheckNamespace) },

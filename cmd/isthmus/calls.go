@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,22 +17,53 @@ import (
 	"github.com/isthmus-mesh/isthmus/show"
 )
 
-// calls asks who may call whom and who has.
-func (c *connection) calls(cmd *cobra.Command, callee, caller catalog.App) (all []show.Call, undeclared uint32, err error) {
-	all = []show.Call{}
+// callers are who may call apps of this cluster and who has.
+type callers struct {
+	all        []show.Call
+	undeclared uint32
+	unobserved []string // apps with the reason why their callers may be unseen
+	elsewhere  int      // apps whose sidecars report to other replicas
+}
+
+// calls asks who may call whom and who has. cluster is that of the caller, where both are named.
+func (c *connection) calls(cmd *cobra.Command, callee catalog.App, cluster string, caller catalog.App) (who callers, err error) {
+	who.all = []show.Call{}
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{
 			Callee: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID}, Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
+			Cluster: cluster,
 		})
 		return receive(stream, err, func(m *v1alpha1.CallsResponse) error {
 			for _, callee := range m.GetCallees() {
-				undeclared = callee.GetUndeclared()
-				all = append(all, show.CallsOf(callee)...)
+				who.undeclared = callee.GetUndeclared()
+				who.all = append(who.all, show.CallsOf(callee)...)
+				if why := callee.GetNotObserved(); why != "" {
+					who.unobserved = append(who.unobserved, callee.GetApp().GetNamespace()+"/"+callee.GetApp().GetId()+": "+why)
+				}
+				if callee.GetElsewhere() {
+					who.elsewhere++
+				}
 			}
 			return nil
 		})
 	})
-	return all, undeclared, err
+	return who, err
+}
+
+// mostUnobserved bounds the apps that are named.
+const mostUnobserved = 20
+
+// writeUnobserved names the apps whose callers may be unseen.
+func (who *callers) writeUnobserved(w io.Writer) {
+	for _, line := range who.unobserved[:min(len(who.unobserved), mostUnobserved)] {
+		fmt.Fprintf(w, "not observed: %s\n", catalog.Printable(line))
+	}
+	if more := len(who.unobserved) - mostUnobserved; more > 0 {
+		fmt.Fprintf(w, "not observed: %d more apps\n", more)
+	}
+	if who.elsewhere > 0 {
+		fmt.Fprintf(w, "%d apps have their sidecars at other replicas, whose calls this answer lacks; ask those, too\n", who.elsewhere)
+	}
 }
 
 func newCalls(c *connection) *cobra.Command {
@@ -42,7 +74,8 @@ func newCalls(c *connection) *cobra.Command {
 that the guards of the callees have seen. A service knows the calls that sidecars have told it of
 since it started; where it has replicas, those told to the replica that answers.
 
-OBSERVED calls were let in by a guard that only observes; one that enforces refuses them.`,
+OBSERVED calls were let in by a guard that only observes; one that enforces refuses them. LAST is "not
+observed" where no guard would see a call.`,
 		Example: `  isthmus calls
   isthmus calls shop/orders
   isthmus calls --from shop/checkout
@@ -65,11 +98,11 @@ OBSERVED calls were let in by a guard that only observes; one that enforces refu
 		if err != nil {
 			return err
 		}
-		all, _, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, caller)
+		who, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, "", caller)
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(call show.Call) bool {
+		all := slices.DeleteFunc(who.all, func(call show.Call) bool {
 			return *unseen && (call.Seen() || !call.Declared) || *undeclared && (call.Declared || !call.Seen())
 		})
 		if output.Format != show.Table {
@@ -77,6 +110,7 @@ OBSERVED calls were let in by a guard that only observes; one that enforces refu
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
+			who.writeUnobserved(cmd.ErrOrStderr())
 			return nil
 		}
 		return show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
@@ -116,7 +150,8 @@ func newGuardCheck(c *connection) *cobra.Command {
 		Short: "List the callers that enforcing would cut off",
 		Long: `List the callers that have called an app of this cluster, and that nothing lets in now. A guard
 that enforces refuses them. So ask this before guard: enforce, after as long a time of observing as
-your apps need to make all their calls. The exit code is 1 if there are any.`,
+your apps need to make all their calls. The exit code is 1 if there are any, and also if no guard
+sees the calls of an app: then nobody knows.`,
 		Example: `  isthmus guard check
   isthmus guard check shop/orders -o json`,
 		Args: arguments(cobra.MaximumNArgs(1)),
@@ -129,27 +164,30 @@ your apps need to make all their calls. The exit code is 1 if there are any.`,
 		if err != nil {
 			return err
 		}
-		all, _, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, catalog.App{})
+		who, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, "", catalog.App{})
 		if err != nil {
 			return err
 		}
 		seen := 0
-		for i := range all {
-			if all[i].Seen() {
+		for i := range who.all {
+			if who.all[i].Seen() {
 				seen++
 			}
 		}
-		all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.CutOff() })
+		all := slices.DeleteFunc(who.all, func(call show.Call) bool { return !call.CutOff() })
+		who.writeUnobserved(cmd.ErrOrStderr())
 		switch {
 		case output.Format != show.Table:
 			err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+		case len(all) == 0 && len(who.unobserved) > 0:
+			fmt.Fprintf(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none; %d apps are not observed\n", seen, len(who.unobserved))
 		case len(all) == 0:
 			fmt.Fprintf(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none\n", seen)
 		default:
 			err = show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
 			fmt.Fprintf(cmd.ErrOrStderr(), "enforcing would refuse these %d of %d callers seen; isthmus suggest writes the objects that let them in\n", len(all), seen)
 		}
-		if err == nil && len(all) > 0 {
+		if err == nil && len(all)+len(who.unobserved) > 0 {
 			err = errReported
 		}
 		return err
@@ -163,19 +201,19 @@ func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *f
 	if err != nil {
 		return misused(fmt.Errorf("--to: %w", err))
 	}
-	all, undeclared, err := c.calls(cmd, app, catalog.App{})
+	who, err := c.calls(cmd, app, "", catalog.App{})
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.Declared })
+	all := slices.DeleteFunc(who.all, func(call show.Call) bool { return !call.Declared || call.Rule == "" })
 	if output.Format != show.Table {
 		return show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
 	}
-	if len(all) == 0 && undeclared == 0 {
+	if len(all) == 0 && who.undeclared == 0 {
 		fmt.Fprintf(cmd.OutOrStdout(), "nobody may call %s here: no AppEndpoints holds it with a route here, and no AppExport allows another cluster\n", app)
 		return nil
 	}
-	return show.Callers(show.ScreenOf(cmd.OutOrStdout()), all, undeclared)
+	return show.Callers(show.ScreenOf(cmd.OutOrStdout()), all, who.undeclared)
 }
 
 // explainInbound is explain --from … --inbound: whether a callee's guard lets a caller in, and why.
@@ -195,11 +233,11 @@ func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, out
 	if err != nil {
 		return err
 	}
-	all, _, err := c.calls(cmd, app, caller)
+	who, err := c.calls(cmd, app, cluster, caller)
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.Is(cluster, caller) })
+	all := slices.DeleteFunc(who.all, func(call show.Call) bool { return call.Cluster != cluster || call.App != caller })
 	in := slices.ContainsFunc(all, func(call show.Call) bool { return call.Rule != "" })
 	if output.Format != show.Table {
 		err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))

@@ -89,11 +89,11 @@ With --why it prints every object behind the calls of one app to another.`,
 		if err != nil {
 			return err
 		}
-		seen, _, err := c.calls(cmd, catalog.App{}, catalog.App{})
+		seen, err := c.calls(cmd, catalog.App{}, "", catalog.App{})
 		if err != nil {
 			return err
 		}
-		g.AddSeen(seen)
+		g.AddSeen(seen.all)
 		g.Filter(filter)
 		switch {
 		case *format == "json", *format == "yaml":

@@ -21,7 +21,7 @@ review. It has what stands already, and what was seen; never more.
 
 With --from it is the AppEndpoints of a caller in this cluster. It holds the apps that the caller has
 called here, each with a route to this cluster. With --to it is the AppExport of an app, for its
-callers in other clusters.`,
+callers in other clusters, and for those of other namespaces in this one.`,
 		Example: `  isthmus suggest --from shop/checkout
   isthmus suggest --to shop/orders
   isthmus suggest --from shop/checkout | isthmus apply --dry-run -f -`,
@@ -45,11 +45,11 @@ callers in other clusters.`,
 		if err != nil {
 			return err
 		}
-		all, _, err := c.calls(cmd, callee, caller)
+		who, err := c.calls(cmd, callee, "", caller)
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(call show.Call) bool { return !call.Seen() || call.App == call.Of })
+		all := slices.DeleteFunc(who.all, func(call show.Call) bool { return !call.Seen() || call.App == call.Of })
 		if *from != "" {
 			return c.suggestEndpoints(cmd, caller, all)
 		}
@@ -87,6 +87,9 @@ func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, se
 	local := catalog.RouteSpec{Cluster: catalog.LocalCluster, Weight: catalog.DefaultWeight}
 	added := 0
 	for i := range seen {
+		if callee := seen[i].Of; seen[i].Cluster == catalog.LocalCluster && seen[i].Rule == "" && callee.Namespace != caller.Namespace {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s is of another namespace, and its side consents by an AppExport: isthmus suggest --to %s\n", callee, callee)
+		}
 		if seen[i].Cluster != catalog.LocalCluster || seen[i].Declared {
 			continue
 		}
@@ -117,7 +120,7 @@ func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen 
 	added := 0
 	for i := range seen {
 		call := &seen[i]
-		if call.Cluster == catalog.LocalCluster || call.Rule != "" || call.App == (catalog.App{}) {
+		if call.Rule != "" || call.App == (catalog.App{}) || call.Cluster == catalog.LocalCluster && call.App.Namespace == callee.Namespace {
 			continue
 		}
 		if call.Cluster == "" {
@@ -128,7 +131,7 @@ func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen 
 		added++
 	}
 	if added == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "no call of %s from another cluster was seen that its AppExport does not allow\n", callee)
+		fmt.Fprintf(cmd.ErrOrStderr(), "no call of %s from another cluster or namespace was seen that its AppExport does not allow\n", callee)
 		return nil
 	}
 	return write(cmd, next)

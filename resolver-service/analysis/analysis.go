@@ -24,6 +24,7 @@ const (
 	ExportToNobody  = "export-to-nobody"
 	ExportOfNothing = "export-of-nothing"
 	Covered         = "covered"
+	NoConsent       = "no-consent"
 	OwnListener     = "own-listener"
 	StockSidecar    = "stock-sidecar"
 )
@@ -140,7 +141,7 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 			switch {
 			case r.Weight == 0:
 				a.add(s, int(e.Line), Finding{Check: NoTraffic, Path: at(".weight"), What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})
-			case r.Cluster == catalog.LocalCluster || r.Cluster == a.facts.Cluster():
+			case a.here(r.Cluster):
 			case !a.facts.HasCluster(r.Cluster):
 				a.unknownCluster(s, int(e.Line), at(".cluster"), r.Cluster)
 			case !a.facts.Heard(r.Cluster):
@@ -151,6 +152,13 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 		}
 		if e.App.Namespace != s.App.Namespace && e.App.Namespace != catalog.DefaultName {
 			a.stockSidecar(s, int(e.Line), path(".app"), e.App)
+		}
+		if !s.IsDefault() && a.facts.Refuses(e, s.App) {
+			a.add(s, int(e.Line), Finding{
+				Check: NoConsent, Warning: true, Path: path(".app"),
+				What: fmt.Sprintf("%s is of another namespace and does not consent, so its guard refuses %s where it enforces", e.App, s.App),
+				Fix:  fmt.Sprintf("add {cluster: local, namespace: %s, app: %s} to spec.allow of AppExport %s", s.App.Namespace, s.App.ID, e.App),
+			})
 		}
 		switch {
 		case len(e.Routes) == 0 && !s.IsDefault() && !a.facts.Runs(e.App) && len(exporters) > 0:
@@ -243,11 +251,13 @@ func (a *Analysis) export(x *catalog.AppExport) {
 		}
 		switch {
 		case anyone(allow.Cluster):
-		case allow.Cluster == a.facts.Cluster():
-			a.add(x, 0, Finding{
-				Check: ExportToItself, Warning: true, Path: path + ".cluster", What: "is this cluster; an export is for callers in other clusters",
-				Fix: "name the caller's cluster",
-			})
+		case a.here(allow.Cluster):
+			if allow.Namespace == x.App.Namespace {
+				a.add(x, 0, Finding{
+					Check: ExportToItself, Path: path, What: "is for callers of the app's own namespace in this cluster, which need none",
+					Fix: "leave it out, or name the caller's cluster",
+				})
+			}
 		case !a.facts.HasCluster(allow.Cluster):
 			a.unknownCluster(x, 0, path+".cluster", allow.Cluster)
 		}
@@ -280,6 +290,11 @@ func anyone(pattern string) bool { return pattern == "" || pattern == "*" }
 
 // places are where each entry of an AppExport stands first.
 type places map[catalog.Allow]int
+
+// here tells whether a name is this cluster's.
+func (a *Analysis) here(cluster string) bool {
+	return cluster == catalog.LocalCluster || cluster == a.facts.Cluster()
+}
 
 func placesOf(all []catalog.Allow) places {
 	first := places{}

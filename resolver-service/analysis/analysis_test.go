@@ -113,8 +113,13 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 		"an export of another cluster's app": {export("ledger", `{cluster: east}`), []string{
 			"note AppExport shop/ledger: metadata.name: no app shop/ledger runs here, and cluster east exports one; start the app here, or delete the object [export-of-nothing]"}},
 		"a misspelt importer": {export("orders", `{cluster: esat}`), []string{`warning AppExport shop/orders: spec.allow[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},
-		"an export to itself": {export("orders", `{cluster: west}`), []string{
-			"warning AppExport shop/orders: spec.allow[0].cluster: is this cluster; an export is for callers in other clusters; name the caller's cluster [export-to-itself]"}},
+		"an export to its own namespace": {export("orders", `{cluster: west, namespace: shop}, {cluster: local, namespace: shop}`), []string{
+			"note AppExport shop/orders: spec.allow[0]: is for callers of the app's own namespace in this cluster, which need none; leave it out, or name the caller's cluster [export-to-itself]",
+			"note AppExport shop/orders: spec.allow[1]: is for callers of the app's own namespace in this cluster, which need none; "}},
+		"an export to another namespace": {export("orders", `{cluster: local, namespace: finance}`), nil},
+		"an app of another namespace that does not consent": {strings.Replace(selection(`{app: orders, namespace: shop}`), "namespace: shop, name: checkout", "namespace: finance, name: report", 1), []string{
+			"warning AppEndpoints finance/report: spec.endpoints[0].app: shop/orders is of another namespace and does not consent, so its guard refuses finance/report where it enforces; " +
+				"add {cluster: local, namespace: finance, app: report} to spec.allow of AppExport shop/orders [no-consent]"}},
 		"an export to nobody": {export("orders", ``), []string{
 			"note AppExport shop/orders: spec.allow: is empty, so no caller may have the app; name who may call it, or delete the object [export-to-nobody]"}},
 		"a misspelt caller": {export("orders", `{cluster: east, namespace: shop, app: chekout}`), []string{

@@ -44,7 +44,7 @@ func TestADryRunTellsWhoLosesAnExport(t *testing.T) {
 	}{
 		"another caller":     {[]string{export("orders", `{"cluster":"east","namespace":"shop"},{"cluster":"north"}`)}, "east orders changed -shop/web +shop/*"},
 		"one cluster less":   {[]string{export("orders", `{"cluster":"north"}`)}, "east orders withdrawn -shop/web"},
-		"nobody":             {[]string{export("cart", ``)}, "east cart withdrawn -*/*, north cart withdrawn -*/*"},
+		"nobody":             {[]string{export("cart", ``)}, "east cart withdrawn -*/*, local cart withdrawn -*/*, north cart withdrawn -*/*"},
 		"a new export":       {[]string{export("pay", `{"cluster":"east"}`)}, "east pay exported +*/*"},
 		"a new cluster":      {[]string{clusterNamed("south")}, "south cart exported +*/*"},
 		"what changes none":  {[]string{strings.Replace(east, "203.0.113.7", "203.0.113.9", 1)}, ""},
@@ -56,7 +56,7 @@ func TestADryRunTellsWhoLosesAnExport(t *testing.T) {
 		}
 	}
 	answer, err := s.Delete(t.Context(), &v1alpha1.DeleteRequest{DryRun: true, Keys: []*v1alpha1.ObjectKey{{Kind: "AppExport", Namespace: "shop", Name: "cart"}, {Kind: "Cluster", Name: "north"}}})
-	if got, want := exportsOf(answer), "east cart withdrawn -*/*, north cart withdrawn -*/*, north orders withdrawn -*/*"; err != nil || got != want {
+	if got, want := exportsOf(answer), "east cart withdrawn -*/*, local cart withdrawn -*/*, north cart withdrawn -*/*, north orders withdrawn -*/*"; err != nil || got != want {
 		t.Errorf("deleted: %q, %v; want %q", got, err, want)
 	}
 }

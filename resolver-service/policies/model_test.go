@@ -73,7 +73,7 @@ func TestPoliciesLetInWhomTheGuardLetsIn(t *testing.T) {
 				objects = append(objects, s)
 			}
 			if r.IntN(3) == 0 {
-				objects = append(objects, &catalog.AppExport{App: a, Allow: []catalog.Allow{{Cluster: "east"}}})
+				objects = append(objects, &catalog.AppExport{App: a, Allow: []catalog.Allow{{Cluster: []string{"east", "local"}[r.IntN(2)]}}})
 			}
 			change.Put = append(change.Put, catalog.Instance{
 				ID: "p", App: a, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 50002), Account: a.ID,

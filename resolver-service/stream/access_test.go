@@ -49,8 +49,9 @@ func TestAccessFollowsTheView(t *testing.T) {
 	if m := next(); !m.Whole || m.Guard != "observe" || !at.Declared.Has(checkout) {
 		t.Fatalf("got %v", m)
 	}
-	put(selection(ledger, orders))
-	if m := next(); m.Whole || len(m.Declared.GetPut()) != 1 || !at.Declared.Has(ledger) {
+	cart := catalog.App{Namespace: orders.Namespace, ID: "cart"}
+	put(selection(cart, orders))
+	if m := next(); m.Whole || len(m.Declared.GetPut()) != 1 || !at.Declared.Has(cart) {
 		t.Errorf("got %v", m)
 	}
 	put(selection(checkout))
@@ -92,10 +93,10 @@ func TestCallsThatAreReported(t *testing.T) {
 	}
 	all := s.server.Calls(orders)
 	slices.SortFunc(all, func(a, b *stream.CallRecord) int { return a.Caller.App.Compare(b.Caller.App) })
-	if r := all[1]; r.Caller != (catalog.Principal{Domain: "west.example", App: checkout}) || r.Cluster != "local" || r.Count.LetIn != 6 || r.Count.Observed != 4 || r.Last.IsZero() {
+	if r := all[1]; r.Caller != (catalog.Principal{Domain: "west.example", App: checkout}) || !r.Own || r.Count.LetIn != 6 || r.Count.Observed != 4 || r.Last.IsZero() {
 		t.Errorf("got %+v", r)
 	}
-	if r := all[0]; r.Caller != (catalog.Principal{}) || r.Cluster != "" || r.Count.Refused != 1 {
+	if r := all[0]; r.Caller != (catalog.Principal{}) || r.Own || r.Count.Refused != 1 {
 		t.Errorf("got %+v", r)
 	}
 	if got := s.server.Called(); len(got) != 1 || got[0] != orders {

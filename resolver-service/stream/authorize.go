@@ -47,7 +47,9 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 	if operator {
 		err := s.addOperatorDetails(ctx, caller, app, &d)
 		if err == nil {
-			d.Notes, err = s.notes(ctx, caller, app, &d)
+			var notes []string
+			notes, err = s.notes(ctx, caller, app, &d)
+			d.Notes = append(d.Notes, notes...)
 		}
 		if err != nil {
 			return nil, status.FromContextError(err).Err()

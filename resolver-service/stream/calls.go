@@ -27,10 +27,10 @@ const (
 // CallRecord is the calls of one caller to one app, as the callee's sidecars have told this
 // replica since it started.
 type CallRecord struct {
-	Caller  catalog.Principal // zero: callers that no certificate names, or that there was no room for
-	Cluster string            // that the caller is in; see [pb.CallCount]
-	Count   pb.CallCount      // only the numbers
-	Last    time.Time         // when it was told
+	Caller catalog.Principal // zero: callers that no certificate names, or that there was no room for
+	Own    bool              // its trust domain is that of the callee's cluster
+	Count  pb.CallCount      // only the numbers
+	Last   time.Time         // when it was told
 }
 
 // callLog has the records by callee and caller.
@@ -75,9 +75,7 @@ func (l *callLog) add(callee catalog.App, now time.Time, m *pb.CallReport) error
 			callers[who] = r
 			l.count++
 		}
-		if cluster := c.GetCluster(); cluster == "" || catalog.CheckCluster(cluster) == nil || cluster == catalog.LocalCluster {
-			r.Cluster = cluster
-		}
+		r.Own = c.GetOwnDomain() || c.GetCluster() == catalog.LocalCluster // as older sidecars tell it
 		r.Count.LetIn += c.GetLetIn()
 		r.Count.Observed += c.GetObserved()
 		r.Count.Refused += c.GetRefused()
@@ -95,9 +93,46 @@ func (s *Server) Calls(callee catalog.App) []*CallRecord {
 	defer l.mu.Unlock()
 	all := make([]*CallRecord, 0, len(l.callees[callee]))
 	for _, r := range l.callees[callee] {
-		all = append(all, &CallRecord{Caller: r.Caller, Cluster: r.Cluster, Last: r.Last, Count: pb.CallCount{
+		all = append(all, &CallRecord{Caller: r.Caller, Own: r.Own, Last: r.Last, Count: pb.CallCount{
 			LetIn: r.Count.LetIn, Observed: r.Count.Observed, Refused: r.Count.Refused, NotReady: r.Count.NotReady, TookMs: r.Count.TookMs,
 		}})
+	}
+	return all
+}
+
+// What a sidecar says of its guard.
+const (
+	guardUnsaid  = iota // it is older, or has just begun
+	guardLoaded         // it sees the calls that the app gets
+	guardMissing        // calls by HTTP pass without it
+)
+
+// Observers are the sidecars of an app, by what they say of their guards.
+type Observers [guardMissing + 1]int
+
+// Blind tells why calls of the app may be unseen; empty if its sidecars see them all.
+func (o Observers) Blind() string {
+	all := o[guardUnsaid] + o[guardLoaded] + o[guardMissing]
+	switch {
+	case all == 0:
+		return "no sidecar of it is connected here"
+	case o[guardMissing] > 0:
+		return fmt.Sprintf("the guard isn't loaded in %d of %d sidecars", o[guardMissing], all)
+	case o[guardUnsaid] > 0:
+		return fmt.Sprintf("%d of %d sidecars don't say whether the guard is loaded; they are older than this service, or have just started", o[guardUnsaid], all)
+	}
+	return ""
+}
+
+// Observers counts the registered sidecars of this replica, by app.
+func (s *Server) Observers() map[catalog.App]Observers {
+	all := map[catalog.App]Observers{}
+	for _, c := range s.evidence.all() {
+		if c.watch.hello.instance != nil {
+			of := all[c.app]
+			of[c.watch.guard.Load()]++
+			all[c.app] = of
+		}
 	}
 	return all
 }
@@ -122,6 +157,12 @@ func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
 	if report := w.s.cfg.Calls; report != nil {
 		if err := report(w.hello.app, m, time.Now()); err != nil {
 			return status.Errorf(codes.InvalidArgument, "calls: %v", err)
+		}
+	}
+	if m.GuardLoaded != nil {
+		w.guard.Store(guardMissing)
+		if m.GetGuardLoaded() {
+			w.guard.Store(guardLoaded)
 		}
 	}
 	w.s.metrics.refusedCalls.report(w.hello.app, m, time.Now())

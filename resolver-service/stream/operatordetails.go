@@ -11,8 +11,8 @@ import (
 )
 
 // addOperatorDetails adds details for operators to a decision: the links to the clusters behind
-// it, why a cluster is no route since it does not export the app, and addresses that belong to
-// another app. An app that asks for itself gets none of this.
+// it, why a cluster is no route since it does not export the app, addresses that belong to another
+// app, and a guard that refuses the caller. An app that asks for itself gets none of this.
 func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App, d *catalog.Decision) error {
 	if d.Outcome == catalog.NotReady {
 		return nil
@@ -23,6 +23,9 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 	}
 	if i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == report.Own }); i >= 0 {
 		d.Routes[i].Reason += takenText(report.Taken) + keptText("not exported", &report.Kept)
+		if caller != app && d.Outcome == catalog.OK && d.Routes[i].Share > 0 {
+			d.Notes = append(d.Notes, guardNotes(caller, &report.Callee)...)
+		}
 	}
 	for _, cluster := range report.Clusters {
 		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == cluster.Cluster })
@@ -52,6 +55,18 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 		}
 	}
 	return nil
+}
+
+// guardNotes tell of a callee's guard that refuses a caller of this cluster.
+func guardNotes(caller catalog.App, callee *topology.Callee) []string {
+	lacks, does := callee.Lacks(caller), "refuses the call"
+	switch mode := callee.Access.Mode; {
+	case lacks == "" || mode == catalog.GuardOff:
+		return nil
+	case mode == catalog.GuardObserve:
+		does = "lets the call in while it observes, and would refuse it"
+	}
+	return []string{fmt.Sprintf("the guard of %s %s: %s", callee.App, does, lacks)}
 }
 
 // unnamed says how callers without a server name reach the app, such as those of Dapr's resolver

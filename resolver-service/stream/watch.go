@@ -43,7 +43,8 @@ type watch struct {
 	caller   *caller
 	inFlight inFlight
 	since    time.Time
-	draining atomic.Bool // the client has said so after its hello
+	draining atomic.Bool  // the client has said so after its hello
+	guard    atomic.Int32 // whether the guard sees the calls of its app; a guardState
 
 	sending sync.Mutex // guards the fields below; held while a message is sent
 	sent    *catalog.View

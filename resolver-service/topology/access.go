@@ -2,6 +2,7 @@ package topology
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -11,9 +12,15 @@ import (
 type accesses struct {
 	*nodes
 	followed   map[catalog.App]*catalog.Access
-	undeclared *catalog.AppSet // apps that run here without a selection, for all to share
+	undeclared undeclared
 	dirty      dirtyAccess
 	notes      *fenceNotes // nil while nobody follows fences
+}
+
+// undeclared are the apps that run here without a selection, where those may call any.
+type undeclared struct {
+	all *catalog.AppSet
+	in  map[string]*catalog.AppSet // by namespace, for its apps to share; never changed
 }
 
 // dirtyAccess is what a change has reached of the accesses that are followed.
@@ -21,6 +28,8 @@ type dirtyAccess struct {
 	declared map[catalog.App]map[catalog.App]struct{} // by callee: callers whose selection has changed
 	remote   map[catalog.App]struct{}                 // whose AppExport has changed
 	clusters bool                                     // there is another cluster, or another trust domain
+	put      []catalog.App                            // apps that are undeclared now
+	removed  []catalog.App                            // those that were
 }
 
 func newAccesses(ns *nodes) *accesses {
@@ -60,8 +69,32 @@ func (as *accesses) clusterChanged(old, next *catalog.Cluster) {
 	as.notes.noteAll()
 }
 
-// admits tells whether the selection of a caller lets it call an app of this cluster here.
+// admits tells whether the guard of an app lets a caller of this cluster in that has a selection.
 func (as *accesses) admits(callee, caller catalog.App) bool {
+	return as.consents(callee, caller) && as.selects(callee, caller)
+}
+
+// consents tells whether the callee's side takes calls of an app of this cluster: inside a namespace
+// always, from another one by the callee's AppExport.
+func (as *accesses) consents(callee, caller catalog.App) bool { return as.consenting(callee)(caller) }
+
+// consenting is consents for one callee, as of now, also for other goroutines.
+func (as *accesses) consenting(callee catalog.App) func(caller catalog.App) bool {
+	consent, any := as.consentOf(callee), as.cfg.SelectionIsConsent
+	return func(caller catalog.App) bool {
+		return any || callee.Namespace == caller.Namespace || consent.has(caller)
+	}
+}
+
+func (as *accesses) consentOf(callee catalog.App) allowed {
+	if n := as.apps[callee]; n != nil {
+		return n.consent
+	}
+	return nil
+}
+
+// selects tells whether the selection of a caller opens guards for a call of an app here.
+func (as *accesses) selects(callee, caller catalog.App) bool {
 	to, from := as.apps[callee], as.apps[caller]
 	if to == nil || from == nil || from.selection == nil {
 		return false
@@ -105,8 +138,32 @@ func (as *accesses) whole(app catalog.App, revision uint64) *catalog.Access {
 	}
 	return &catalog.Access{
 		Revision: revision, Mode: as.cfg.Guard, Declared: (*catalog.AppSet)(nil).With(declared, nil),
-		Undeclared: as.undeclared, Remote: as.remote(app),
+		Undeclared: as.undeclaredOf(app), Remote: as.remote(app),
 	}
+}
+
+// sharesUndeclared is the set of apps without a selection that may call an app, where it shares one
+// with others.
+func (as *accesses) sharesUndeclared(app catalog.App) (shared *catalog.AppSet, ok bool) {
+	consent := as.consentOf(app)
+	if _, any := consent[catalog.App{}]; any || as.cfg.SelectionIsConsent {
+		return as.undeclared.all, true
+	}
+	return as.undeclared.in[app.Namespace], len(consent) == 0
+}
+
+func (as *accesses) undeclaredOf(app catalog.App) *catalog.AppSet {
+	set, shared := as.sharesUndeclared(app)
+	if shared {
+		return set
+	}
+	return set.With(as.consented(app, slices.Collect(as.undeclared.all.All())), nil)
+}
+
+// consented are those of some callers that an app consents to.
+func (as *accesses) consented(app catalog.App, callers []catalog.App) []catalog.App {
+	consents := as.consenting(app)
+	return slices.DeleteFunc(slices.Clone(callers), func(caller catalog.App) bool { return !consents(caller) })
 }
 
 // remote is whom an app's AppExport lets in. An entry for any cluster is one for each Cluster
@@ -142,15 +199,15 @@ func orAny(pattern string) string {
 
 // flush brings the accesses up to date that a change has reached.
 func (as *accesses) flush(all bool, presents map[*node]struct{}, u *Update) {
-	undeclared := as.undeclared
-	as.flushUndeclared(presents)
-	if as.undeclared != undeclared {
+	put, removed := as.flushUndeclared(presents)
+	if len(put)+len(removed) > 0 {
 		as.notes.noteAll()
 	}
 	as.flushFences(all, presents)
 	d := as.dirty
 	as.dirty.reset()
-	if all || d.clusters || as.undeclared != undeclared {
+	d.put, d.removed = put, removed
+	if all || d.clusters || len(put)+len(removed) > 0 {
 		for app, old := range as.followed {
 			as.replace(app, old, &d, all, u)
 		}
@@ -172,10 +229,14 @@ func (as *accesses) replace(app catalog.App, old *catalog.Access, d *dirtyAccess
 		return // it is not followed any more
 	}
 	next := *old
-	if all {
+	if _, consent := d.remote[app]; consent || all {
 		next = *as.whole(app, 0)
+	} else if set, shared := as.sharesUndeclared(app); shared {
+		next.Undeclared = set
+	} else {
+		next.Undeclared = next.Undeclared.With(as.consented(app, d.put), d.removed)
 	}
-	next.Revision, next.Undeclared = u.Revision, as.undeclared
+	next.Revision = u.Revision
 	var put, removed []catalog.App
 	for caller := range d.declared[app] {
 		if as.admits(app, caller) {
@@ -185,7 +246,7 @@ func (as *accesses) replace(app catalog.App, old *catalog.Access, d *dirtyAccess
 		}
 	}
 	next.Declared = next.Declared.With(put, removed)
-	if _, changed := d.remote[app]; changed || d.clusters {
+	if d.clusters {
 		if remote := as.remote(app); !remote.Same(next.Remote) {
 			next.Remote = remote
 		}
@@ -201,12 +262,12 @@ func (as *accesses) replace(app catalog.App, old *catalog.Access, d *dirtyAccess
 	u.Access[app] = &next
 }
 
-// flushUndeclared brings the apps up to date that run here without a selection.
-func (as *accesses) flushUndeclared(presents map[*node]struct{}) {
+// flushUndeclared brings the apps up to date that run here without a selection, and returns what has
+// changed.
+func (as *accesses) flushUndeclared(presents map[*node]struct{}) (put, removed []catalog.App) {
 	if !as.cfg.Open {
-		return
+		return nil, nil
 	}
-	var put, removed []catalog.App
 	for n := range presents {
 		if now := as.apps[n.app]; now != nil && len(now.instances) > 0 && (now.selection == nil || now.selfDeclares() && as.defaultOf(now.app) == nil) {
 			put = append(put, n.app)
@@ -214,7 +275,29 @@ func (as *accesses) flushUndeclared(presents map[*node]struct{}) {
 			removed = append(removed, n.app)
 		}
 	}
-	as.undeclared = as.undeclared.With(put, removed)
+	all := as.undeclared.all.With(put, removed)
+	if put, removed = all.Diff(as.undeclared.all); len(put)+len(removed) == 0 {
+		return nil, nil
+	}
+	of := map[string][2][]catalog.App{}
+	for i, apps := range [...][]catalog.App{put, removed} {
+		for _, app := range apps {
+			edits := of[app.Namespace]
+			edits[i] = append(edits[i], app)
+			of[app.Namespace] = edits
+		}
+	}
+	in := maps.Clone(as.undeclared.in)
+	if in == nil {
+		in = map[string]*catalog.AppSet{}
+	}
+	for namespace, edits := range of {
+		if in[namespace] = in[namespace].With(edits[0], edits[1]); in[namespace].Len() == 0 {
+			delete(in, namespace)
+		}
+	}
+	as.undeclared = undeclared{all, in}
+	return put, removed
 }
 
 // remember keeps an access that is about to be replaced while Try looks ahead.

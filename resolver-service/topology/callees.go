@@ -2,6 +2,9 @@ package topology
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -12,29 +15,47 @@ type Callee struct {
 	Running bool // it has instances here
 	Access  *catalog.Access
 	Callers []CallerRule // those that an object names, in no particular order
+
+	sources    []string // where its instances are registered
+	consents   func(caller catalog.App) bool
+	undeclared *catalog.AppSet // also those that the callee does not consent to
 }
 
 // CallerRule is a caller with the object that lets it in. Empty names stand for any.
 type CallerRule struct {
 	catalog.RemoteCaller // of a caller here, the cluster is [catalog.LocalCluster]
 	Rule                 string
+	Refused              bool // the rule is a selection, and the callee does not consent to the caller
+}
+
+// Elsewhere tells whether the app has instances that are registered, all by other sources than one.
+func (c *Callee) Elsewhere(source string) bool {
+	return len(c.sources) > 0 && !slices.Contains(c.sources, source)
+}
+
+// Lacks tells what an app of this cluster lacks that is not let in, for people.
+func (c *Callee) Lacks(caller catalog.App) string {
+	var lacks []string
+	if !c.undeclared.Has(caller) && !slices.ContainsFunc(c.Callers, func(r CallerRule) bool {
+		return r.Cluster == catalog.LocalCluster && r.Namespace == caller.Namespace && r.App == caller.ID
+	}) {
+		lacks = append(lacks, fmt.Sprintf("no AppEndpoints %s here holds %s with a route here", caller, c.App))
+	}
+	if !c.consents(caller) {
+		lacks = append(lacks, fmt.Sprintf("no AppExport %s here allows {cluster: local, namespace: %s, app: %s}, which a caller of another namespace needs", c.App, caller.Namespace, caller.ID))
+	}
+	return strings.Join(lacks, ", and ")
 }
 
 // Callees tells who may call each of these apps here. A change waits for it, so ask for some
-// hundreds at a time. domains has the cluster of each trust domain that one Cluster object alone
-// names for its apps. The error is that ctx or the topology has ended.
-func (t *Topology) Callees(ctx context.Context, apps []catalog.App) (all []Callee, domains map[string]string, err error) {
+// hundreds at a time. The error is that ctx or the topology has ended.
+func (t *Topology) Callees(ctx context.Context, apps []catalog.App) (all []Callee, domains Domains, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		domains = map[string]string{}
+		domains = Domains{}
 		for name, c := range g.clusters {
-			if c.object == nil || c.object.Trust.AppsDomain() == "" {
-				continue
+			if c.object != nil {
+				domains[name] = c.object.Trust.AppsDomain()
 			}
-			domain := c.object.Trust.AppsDomain()
-			if _, other := domains[domain]; other {
-				name = ""
-			}
-			domains[domain] = name
 		}
 		for _, app := range apps {
 			all = append(all, g.accesses.callee(app, g.revision))
@@ -43,8 +64,26 @@ func (t *Topology) Callees(ctx context.Context, apps []catalog.App) (all []Calle
 	return all, domains, err
 }
 
+// Domains are the trust domains of other clusters' apps, by the name of the Cluster object that says
+// so; empty for any.
+type Domains map[string]string
+
+// Cluster is the only cluster whose object names a trust domain; empty where several do, or none.
+func (d Domains) Cluster(domain string) (found string) {
+	for name, of := range d {
+		if of != domain || domain == "" {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = name
+	}
+	return found
+}
+
 func (as *accesses) callee(app catalog.App, revision uint64) Callee {
-	c := Callee{App: app, Access: as.followed[app]}
+	c := Callee{App: app, Access: as.followed[app], undeclared: as.undeclared.all, consents: as.consenting(app)}
 	if c.Access == nil {
 		c.Access = as.whole(app, revision)
 	}
@@ -53,17 +92,22 @@ func (as *accesses) callee(app catalog.App, revision uint64) Callee {
 		return c
 	}
 	c.Running = len(n.instances) > 0
+	for i := range n.instances {
+		if in := &n.instances[i]; in.rank == Live && !slices.Contains(c.sources, in.origin.Value().source) {
+			c.sources = append(c.sources, in.origin.Value().source)
+		}
+	}
 	for caller, index := range n.callers {
-		if index == selfIndex || !as.admits(app, caller.app) {
+		if index == selfIndex || !as.selects(app, caller.app) {
 			continue
 		}
 		c.Callers = append(c.Callers, CallerRule{
 			catalog.RemoteCaller{Cluster: catalog.LocalCluster, Namespace: caller.app.Namespace, App: caller.app.ID},
-			catalog.Rule{Selection: caller.selection, Index: index}.String(),
+			catalog.Rule{Selection: caller.selection, Index: index}.String(), !c.consents(caller.app),
 		})
 	}
 	for _, remote := range c.Access.Remote.All() {
-		c.Callers = append(c.Callers, CallerRule{remote, n.export.Source.Of(n.export.Key())})
+		c.Callers = append(c.Callers, CallerRule{remote, n.export.Source.Of(n.export.Key()), false})
 	}
 	return c
 }

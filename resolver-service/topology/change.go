@@ -17,13 +17,15 @@ import (
 
 // Config is what a graph needs to know of its own cluster.
 type Config struct {
-	Cluster    string            // this cluster's name
-	Network    string            // its network; empty if it shares none
-	Domain     catalog.Domain    // of host names
-	Open       bool              // an app without a selection resolves every app of this cluster
-	Guard      catalog.GuardMode // of callers that nothing lets in
-	Declared   Declared
-	PreferZone bool // callers prefer instances of their own zone, unless their selection says otherwise
+	Cluster string            // this cluster's name
+	Network string            // its network; empty if it shares none
+	Domain  catalog.Domain    // of host names
+	Open    bool              // an app without a selection resolves every app of this cluster
+	Guard   catalog.GuardMode // of callers that nothing lets in
+	// SelectionIsConsent lets a selection open the guards of other namespaces, too.
+	SelectionIsConsent bool
+	Declared           Declared
+	PreferZone         bool // callers prefer instances of their own zone, unless their selection says otherwise
 	// Kubernetes has the gateway take the names of Dapr's services there; empty: none.
 	Kubernetes catalog.Kubernetes
 	// Destinations are the rules for the addresses of exported apps, and for those that peers

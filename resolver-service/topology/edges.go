@@ -55,7 +55,7 @@ func (t *Topology) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 			return
 		}
 		for _, n := range g.apps {
-			m.Apps = append(m.Apps, n.onMap())
+			m.Apps = append(m.Apps, g.onMap(n))
 			if n.view != nil {
 				m.Views = append(m.Views, ViewUpdate{n.app, n.view})
 			}
@@ -70,8 +70,8 @@ func (t *Topology) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 	return m, err
 }
 
-func (n *node) onMap() MapApp {
-	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, exportedTo(n)}
+func (ns *nodes) onMap(n *node) MapApp {
+	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, ns.exportedTo(n)}
 }
 
 func (c *cluster) onMap() MapCluster { return MapCluster{c.name, c.object != nil, c.state()} }

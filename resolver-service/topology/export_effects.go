@@ -13,8 +13,8 @@ type exportTo struct {
 	app     catalog.App
 }
 
-// allowedTo is who may call each app in each other cluster, of the apps and clusters that a change
-// of objects reaches.
+// allowedTo is who may call each app in each other cluster and, from other namespaces, in this one;
+// of the apps and clusters that a change of objects reaches.
 func (g *Graph) allowedTo(c *ObjectChange) map[exportTo][]catalog.Allow {
 	all := map[exportTo][]catalog.Allow{}
 	add := func(cluster string, n *node) {
@@ -22,7 +22,7 @@ func (g *Graph) allowedTo(c *ObjectChange) map[exportTo][]catalog.Allow {
 			return
 		}
 		for _, a := range n.export.Allow {
-			if a.ForCluster(cluster) {
+			if a.ForCluster(cluster) && cluster != catalog.LocalCluster || cluster == catalog.LocalCluster && g.consentsAcross(n, a) {
 				to := exportTo{cluster, n.app}
 				all[to] = append(all[to], catalog.Allow{Cluster: cluster, Namespace: a.Namespace, App: a.App})
 			}
@@ -47,6 +47,7 @@ func (g *Graph) allowedTo(c *ObjectChange) map[exportTo][]catalog.Allow {
 			continue
 		}
 		n := g.apps[catalog.App{Namespace: key.Namespace, ID: key.Name}]
+		add(catalog.LocalCluster, n)
 		for name, cl := range g.clusters {
 			if cl.object != nil && !slices.Contains(clusters, name) {
 				add(name, n)
@@ -59,6 +60,11 @@ func (g *Graph) allowedTo(c *ObjectChange) map[exportTo][]catalog.Allow {
 		}
 	}
 	return all
+}
+
+// consentsAcross tells whether an entry of an app's export lets callers of another namespace in here.
+func (g *Graph) consentsAcross(n *node, a catalog.Allow) bool {
+	return a.ForOwn(g.cfg.Cluster) && a.Namespace != n.app.Namespace && !g.cfg.SelectionIsConsent && g.cfg.Guard != catalog.GuardOff
 }
 
 // exportEffects compares what is told before a change with what is told after it.

@@ -89,7 +89,7 @@ func (x *exportTables) exportableOf(n *node) *exportableInstances {
 
 // keptOf are the instances of an exported app that other clusters do not reach.
 func (x *exportTables) keptOf(app catalog.App) Kept {
-	if n := x.apps[app]; n != nil && n.export != nil {
+	if n := x.apps[app]; n != nil && x.exported(n) {
 		return x.exportableOf(n).kept
 	}
 	return Kept{}
@@ -103,7 +103,7 @@ type warning struct {
 
 // warnKept has somebody told, if an exported app has such instances.
 func (x *exportTables) warnKept(n *node) {
-	if n == nil || n.export == nil || x.saved != nil || len(x.warnings) >= maxTakeovers {
+	if n == nil || !x.exported(n) || x.saved != nil || len(x.warnings) >= maxTakeovers {
 		return
 	}
 	if kept := x.exportableOf(n).kept; kept.Count > 0 {

@@ -52,6 +52,12 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 	return export
 }
 
+// exported tells whether some other cluster may call an app. An AppExport may be for callers of this
+// cluster alone, or for nobody.
+func (ns *nodes) exported(n *node) bool {
+	return n.export != nil && slices.ContainsFunc(n.export.Allow, func(a catalog.Allow) bool { return a.Outward(ns.cfg.Cluster) })
+}
+
 // allowTo are the callers in one cluster.
 func allowTo(all []catalog.Allow, peer string) (allow []catalog.Allow) {
 	for _, a := range all {
@@ -98,7 +104,7 @@ func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*
 		now := x.apps[n.app]
 		x.warnKept(now)
 		switch {
-		case now == nil || now.export == nil:
+		case now == nil || !x.exported(now):
 			if had {
 				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
 			}

@@ -53,6 +53,13 @@ func (f Facts) Stock(app catalog.App) bool {
 	})
 }
 
+// Refuses tells whether an endpoint leads a caller to an app that runs here and whose guard refuses it,
+// since the app is of another namespace and does not consent.
+func (f Facts) Refuses(e *catalog.Endpoint, caller catalog.App) bool {
+	as := f.g.accesses
+	return as.cfg.Guard != catalog.GuardOff && f.Runs(e.App) && as.leadsHere(e) && !as.consents(e.App, caller)
+}
+
 // Apps are those that run here, and those that other clusters export, in no order.
 func (f Facts) Apps() iter.Seq[catalog.App] {
 	return func(yield func(catalog.App) bool) {

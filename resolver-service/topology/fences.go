@@ -83,9 +83,14 @@ func (g *Graph) fence(n *node) Fence {
 			rules[s.Key()] = struct{}{}
 		}
 	}
-	for app := range g.accesses.undeclared.All() {
+	for app := range g.accesses.undeclaredOf(n.app).All() {
 		if caller := g.apps[app]; caller != nil {
 			callers[app] = caller.workload()
+		}
+	}
+	for app := range callers {
+		if app.Namespace != n.app.Namespace && n.consent.has(app) {
+			rules[n.export.Key()] = struct{}{}
 		}
 	}
 	f.Callers = slices.SortedFunc(maps.Values(callers), func(a, b Workload) int { return a.App.Compare(b.App) })

@@ -57,6 +57,7 @@ type node struct {
 	own        *catalog.AppEndpoints // the app's own selection
 	selection  *catalog.AppEndpoints // what the app may call: own, or declared, or by the default that it follows
 	export     *catalog.AppExport
+	consent    allowed         // callers of this cluster that export allows
 	remote     remotes         // who else has the app
 	callers    map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
 	view       *catalog.View   // nil without a selection

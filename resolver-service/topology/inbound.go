@@ -25,7 +25,7 @@ func (g *Graph) resolveFrom(cluster string, caller, app catalog.App) catalog.Dec
 	case cluster == g.cfg.Cluster:
 		d.Reason = fmt.Sprintf("%s is this cluster; ask without it", cluster)
 		return d
-	case n == nil || n.export == nil:
+	case n == nil || !g.exported(n):
 		d.Reason = fmt.Sprintf("no AppExport %s: this cluster exports the app to nobody", app)
 		return d
 	}

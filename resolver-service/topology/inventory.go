@@ -83,12 +83,12 @@ func (g *Graph) state(n *node) AppState {
 		c := g.clusters[r.cluster]
 		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed})
 	}
-	s.ExportedTo = exportedTo(n)
+	s.ExportedTo = g.exportedTo(n)
 	return s
 }
 
-// exportedTo are the clusters that an app's AppExport names, sorted; "*" for any.
-func exportedTo(n *node) (names []string) {
+// exportedTo are the other clusters that an app's AppExport names, sorted; "*" for any.
+func (ns *nodes) exportedTo(n *node) (names []string) {
 	if n.export == nil {
 		return nil
 	}
@@ -96,7 +96,9 @@ func exportedTo(n *node) (names []string) {
 		if a.Cluster == "" || a.Cluster == "*" {
 			return []string{"*"}
 		}
-		names = append(names, a.Cluster)
+		if a.Outward(ns.cfg.Cluster) {
+			names = append(names, a.Cluster)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -28,7 +28,7 @@ func (g *Graph) narrowed(f *MapFilter, m *Map) {
 		}
 	}, func(n *node) { apps[n] = struct{}{} })
 	for n := range apps {
-		m.Apps = append(m.Apps, n.onMap())
+		m.Apps = append(m.Apps, g.onMap(n))
 	}
 	for name := range clusters {
 		if c := g.clusters[name]; c != nil {

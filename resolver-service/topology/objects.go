@@ -175,7 +175,10 @@ func (g *Graph) releaseEndpoints(s *catalog.AppEndpoints) {
 }
 
 func (g *Graph) setExport(n *node, next *catalog.AppExport) {
-	n.export = next
+	n.export, n.consent = next, nil
+	if next != nil {
+		n.consent = allowedIn(next.Allow, func(a catalog.Allow) bool { return a.ForOwn(g.cfg.Cluster) })
+	}
 	g.reselect(n)
 	g.dirty.exported(n)
 	g.accesses.exportChanged(n.app)

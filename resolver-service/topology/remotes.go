@@ -61,28 +61,33 @@ func (i *imported) allows(own string, caller catalog.App) bool {
 		return catalog.Allowed(i.Allow, own, caller)
 	}
 	if i.allowed == nil {
-		i.allowed = allowedIn(own, i.Allow)
+		i.allowed = allowedIn(i.Allow, func(a catalog.Allow) bool { return a.ForCluster(own) })
+		if i.allowed == nil {
+			i.allowed = allowed{}
+		}
 	}
+	return i.allowed.has(caller)
+}
+
+func (a allowed) has(caller catalog.App) bool {
 	for _, key := range [...]catalog.App{caller, {Namespace: caller.Namespace}, {ID: caller.ID}, {}} {
-		if _, ok := i.allowed[key]; ok {
+		if _, ok := a[key]; ok {
 			return true
 		}
 	}
 	return false
 }
 
-func allowedIn(cluster string, entries []catalog.Allow) allowed {
-	all := make(allowed, len(entries))
-	name := func(pattern string) string {
-		if pattern == "*" {
-			return ""
-		}
-		return pattern
-	}
+// allowedIn are the callers of one cluster, for which some of the entries are; nil for none.
+func allowedIn(entries []catalog.Allow, cluster func(catalog.Allow) bool) (all allowed) {
 	for _, e := range entries {
-		if e.ForCluster(cluster) {
-			all[catalog.App{Namespace: name(e.Namespace), ID: name(e.App)}] = struct{}{}
+		if !cluster(e) {
+			continue
 		}
+		if all == nil {
+			all = make(allowed, len(entries))
+		}
+		all[catalog.App{Namespace: orAny(e.Namespace), ID: orAny(e.App)}] = struct{}{}
 	}
 	return all
 }

@@ -41,6 +41,7 @@ type Report struct {
 	Taken      []Taken
 	Kept       Kept // of its ready instances here those that other clusters do not reach
 	Unnamed    bool // names are answered that callers may dial without a server name
+	Callee     Callee
 }
 
 // Taken is an instance that a source names, whose address is another app's.
@@ -54,7 +55,7 @@ type Taken struct {
 // Report tells what is known of an app beside a caller's decision.
 func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (report Report, err error) {
 	err = t.ask(ctx, func(g *Graph) {
-		report = Report{Clusters: g.imports.reports(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != ""}
+		report = Report{Clusters: g.imports.reports(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != "", Callee: g.accesses.callee(app, g.revision)}
 	})
 	return report, err
 }

@@ -59,7 +59,7 @@ type saved struct {
 	peers       map[string]*PeerView
 	views       map[catalog.App]*catalog.View
 	accesses    map[catalog.App]*catalog.Access
-	undeclared  *catalog.AppSet
+	undeclared  undeclared
 	actors      map[string]*catalog.ActorView
 }
 

@@ -73,7 +73,8 @@ func (w *world) checkGateway(s *service, have map[catalog.Key]catalog.Object) {
 		running = s.replica.cluster.instances.at(int(version))
 	}
 	for _, a := range apps {
-		_, exports := have[(&catalog.AppExport{App: a}).Key()]
+		e, _ := have[(&catalog.AppExport{App: a}).Key()].(*catalog.AppExport)
+		exports := e != nil && slices.ContainsFunc(e.Allow, func(a catalog.Allow) bool { return a.Outward(s.replica.cluster.name) })
 		b, there := table.Backends.Get(a)
 		if there != exports {
 			w.fail("gateway: %s: that of %s leads to it: %v; it is exported: %v", s.replica.host, a, there, exports)

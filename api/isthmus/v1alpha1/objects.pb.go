@@ -777,8 +777,9 @@ func (x *Gateway) GetNamespace() string {
 	return ""
 }
 
-// AppExport says who in other clusters may call an app of this one. An app with no
-// AppExport can be called from nowhere else.
+// AppExport says who in other clusters may call an app of this one, and which callers of other
+// namespaces of this cluster its guard lets in. An app with no AppExport can be called from nowhere
+// else.
 type AppExport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Always "isthmus.dev/v1alpha1".
@@ -900,7 +901,7 @@ func (x *AppExportSpec) GetAllow() []*Allow {
 // Allow names callers. An omitted field, like "*", means any.
 type Allow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster that the caller runs in.
+	// The cluster that the caller runs in. In an AppExport "local" is this one, and so is "*".
 	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The caller's namespace.
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`

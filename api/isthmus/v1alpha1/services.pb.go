@@ -699,7 +699,9 @@ type CallReport struct {
 	RefusedLookups []*RefusedLookups `protobuf:"bytes,2,rep,name=refused_lookups,json=refusedLookups,proto3" json:"refused_lookups,omitempty"`
 	// Calls of the caller's own app since the report before, to apps that some of its calls failed at
 	// lately; at most 100.
-	Made          []*MadeCalls `protobuf:"bytes,3,rep,name=made,proto3" json:"made,omitempty"`
+	Made []*MadeCalls `protobuf:"bytes,3,rep,name=made,proto3" json:"made,omitempty"`
+	// The guard sees the calls that the app gets. Said at first and when it changes.
+	GuardLoaded   *bool `protobuf:"varint,4,opt,name=guard_loaded,json=guardLoaded,proto3,oneof" json:"guard_loaded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -753,6 +755,13 @@ func (x *CallReport) GetMade() []*MadeCalls {
 		return x.Made
 	}
 	return nil
+}
+
+func (x *CallReport) GetGuardLoaded() bool {
+	if x != nil && x.GuardLoaded != nil {
+		return *x.GuardLoaded
+	}
+	return false
 }
 
 // RefusedLookups counts the lookups of one app with one outcome.
@@ -927,8 +936,9 @@ type CallCount struct {
 	Observed      uint64                 `protobuf:"varint,5,opt,name=observed,proto3" json:"observed,omitempty"` // let in, and refused where the guard enforces
 	Refused       uint64                 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
 	NotReady      uint64                 `protobuf:"varint,7,opt,name=not_ready,json=notReady,proto3" json:"not_ready,omitempty"`
-	TookMs        uint64                 `protobuf:"varint,8,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"` // by the app, for calls that came by HTTP
-	Relayed       uint64                 `protobuf:"varint,9,opt,name=relayed,proto3" json:"relayed,omitempty"`             // of refused: meant for another app, which the sidecar would have passed on
+	TookMs        uint64                 `protobuf:"varint,8,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`           // by the app, for calls that came by HTTP
+	Relayed       uint64                 `protobuf:"varint,9,opt,name=relayed,proto3" json:"relayed,omitempty"`                       // of refused: meant for another app, which the sidecar would have passed on
+	OwnDomain     bool                   `protobuf:"varint,10,opt,name=own_domain,json=ownDomain,proto3" json:"own_domain,omitempty"` // the trust domain is that of the callee's cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1024,6 +1034,13 @@ func (x *CallCount) GetRelayed() uint64 {
 		return x.Relayed
 	}
 	return 0
+}
+
+func (x *CallCount) GetOwnDomain() bool {
+	if x != nil {
+		return x.OwnDomain
+	}
+	return false
 }
 
 // WatchResponse is a change of the view. The first one on a stream makes the caller's
@@ -3937,9 +3954,10 @@ func (x *GraphRoute) GetTaken() bool {
 type CallsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only calls of these callees, and by these callers; empty fields stand for any.
-	Callee        *App `protobuf:"bytes,1,opt,name=callee,proto3" json:"callee,omitempty"`
-	Caller        *App `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
-	Seen          bool `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"` // only callers that have called
+	Callee        *App   `protobuf:"bytes,1,opt,name=callee,proto3" json:"callee,omitempty"`
+	Caller        *App   `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	Seen          bool   `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"`      // only callers that have called
+	Cluster       string `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"` // that the caller is in, where both apps are named; empty: this one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3995,6 +4013,13 @@ func (x *CallsRequest) GetSeen() bool {
 	return false
 }
 
+func (x *CallsRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
 type CallsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Callees       []*Callee              `protobuf:"bytes,1,rep,name=callees,proto3" json:"callees,omitempty"`
@@ -4047,7 +4072,9 @@ type Callee struct {
 	// How many apps that run here without a selection may call it, each.
 	Undeclared    uint32         `protobuf:"varint,3,opt,name=undeclared,proto3" json:"undeclared,omitempty"`
 	Callers       []*CallerState `protobuf:"bytes,4,rep,name=callers,proto3" json:"callers,omitempty"`
-	Running       bool           `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"` // it has instances here
+	Running       bool           `protobuf:"varint,5,opt,name=running,proto3" json:"running,omitempty"`                           // it has instances here
+	NotObserved   string         `protobuf:"bytes,6,opt,name=not_observed,json=notObserved,proto3" json:"not_observed,omitempty"` // why calls of it may be unseen; empty if they are seen
+	Elsewhere     bool           `protobuf:"varint,7,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`                       // its sidecars report to other replicas
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4117,6 +4144,20 @@ func (x *Callee) GetRunning() bool {
 	return false
 }
 
+func (x *Callee) GetNotObserved() string {
+	if x != nil {
+		return x.NotObserved
+	}
+	return ""
+}
+
+func (x *Callee) GetElsewhere() bool {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return false
+}
+
 // CallerState is a caller, or callers of another cluster that a pattern stands for.
 type CallerState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4128,6 +4169,7 @@ type CallerState struct {
 	Declared      bool                   `protobuf:"varint,6,opt,name=declared,proto3" json:"declared,omitempty"`                         // an object names it
 	Calls         *CallCount             `protobuf:"bytes,7,opt,name=calls,proto3" json:"calls,omitempty"`                                // absent if it was not seen
 	LastUnixMs    int64                  `protobuf:"varint,8,opt,name=last_unix_ms,json=lastUnixMs,proto3" json:"last_unix_ms,omitempty"` // when it was last told to have called
+	Lacks         string                 `protobuf:"bytes,9,opt,name=lacks,proto3" json:"lacks,omitempty"`                                // what would let it in, if nothing does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4216,6 +4258,13 @@ func (x *CallerState) GetLastUnixMs() int64 {
 		return x.LastUnixMs
 	}
 	return 0
+}
+
+func (x *CallerState) GetLacks() string {
+	if x != nil {
+		return x.Lacks
+	}
+	return ""
 }
 
 type ProbeRequest struct {
@@ -9832,12 +9881,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12'\n" +
 	"\x03app\x18\x03 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x15\n" +
 	"\x06for_ms\x18\x04 \x01(\x04R\x05forMs\x12\x10\n" +
-	"\x03why\x18\x05 \x01(\tR\x03why\"\xbb\x01\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"\xf4\x01\n" +
 	"\n" +
 	"CallReport\x121\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.CallCountR\x05calls\x12I\n" +
 	"\x0frefused_lookups\x18\x02 \x03(\v2 .isthmus.v1alpha1.RefusedLookupsR\x0erefusedLookups\x12/\n" +
-	"\x04made\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.MadeCallsR\x04made\"o\n" +
+	"\x04made\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.MadeCallsR\x04made\x12&\n" +
+	"\fguard_loaded\x18\x04 \x01(\bH\x00R\vguardLoaded\x88\x01\x01B\x0f\n" +
+	"\r_guard_loaded\"o\n" +
 	"\x0eRefusedLookups\x12\x18\n" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12-\n" +
@@ -9850,7 +9901,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04slow\x18\x05 \x01(\x04R\x04slow\x12\x18\n" +
 	"\awaiting\x18\x06 \x01(\x04R\awaiting\x12\x12\n" +
 	"\x04code\x18\a \x01(\tR\x04code\x12\x10\n" +
-	"\x03why\x18\b \x01(\tR\x03why\"\x89\x02\n" +
+	"\x03why\x18\b \x01(\tR\x03why\"\xa8\x02\n" +
 	"\tCallCount\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x18\n" +
@@ -9860,7 +9911,10 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\arefused\x18\x06 \x01(\x04R\arefused\x12\x1b\n" +
 	"\tnot_ready\x18\a \x01(\x04R\bnotReady\x12\x17\n" +
 	"\atook_ms\x18\b \x01(\x04R\x06tookMs\x12\x18\n" +
-	"\arelayed\x18\t \x01(\x04R\arelayed\"\xa5\x03\n" +
+	"\arelayed\x18\t \x01(\x04R\arelayed\x12\x1d\n" +
+	"\n" +
+	"own_domain\x18\n" +
+	" \x01(\bR\townDomain\"\xa5\x03\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12-\n" +
@@ -10102,13 +10156,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
 	"\x05ready\x18\x05 \x01(\rR\x05ready\x12\x16\n" +
 	"\x06usable\x18\x06 \x01(\bR\x06usable\x12\x14\n" +
-	"\x05taken\x18\a \x01(\bR\x05taken\"\x80\x01\n" +
+	"\x05taken\x18\a \x01(\bR\x05taken\"\x9a\x01\n" +
 	"\fCallsRequest\x12-\n" +
 	"\x06callee\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06callee\x12-\n" +
 	"\x06caller\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12\x12\n" +
-	"\x04seen\x18\x03 \x01(\bR\x04seen\"C\n" +
+	"\x04seen\x18\x03 \x01(\bR\x04seen\x12\x18\n" +
+	"\acluster\x18\x04 \x01(\tR\acluster\"C\n" +
 	"\rCallsResponse\x122\n" +
-	"\acallees\x18\x01 \x03(\v2\x18.isthmus.v1alpha1.CalleeR\acallees\"\xba\x01\n" +
+	"\acallees\x18\x01 \x03(\v2\x18.isthmus.v1alpha1.CalleeR\acallees\"\xfb\x01\n" +
 	"\x06Callee\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x14\n" +
 	"\x05guard\x18\x02 \x01(\tR\x05guard\x12\x1e\n" +
@@ -10116,7 +10171,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"undeclared\x18\x03 \x01(\rR\n" +
 	"undeclared\x127\n" +
 	"\acallers\x18\x04 \x03(\v2\x1d.isthmus.v1alpha1.CallerStateR\acallers\x12\x18\n" +
-	"\arunning\x18\x05 \x01(\bR\arunning\"\xf4\x01\n" +
+	"\arunning\x18\x05 \x01(\bR\arunning\x12!\n" +
+	"\fnot_observed\x18\x06 \x01(\tR\vnotObserved\x12\x1c\n" +
+	"\telsewhere\x18\a \x01(\bR\telsewhere\"\x8a\x02\n" +
 	"\vCallerState\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x18\n" +
@@ -10126,7 +10183,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bdeclared\x18\x06 \x01(\bR\bdeclared\x121\n" +
 	"\x05calls\x18\a \x01(\v2\x1b.isthmus.v1alpha1.CallCountR\x05calls\x12 \n" +
 	"\flast_unix_ms\x18\b \x01(\x03R\n" +
-	"lastUnixMs\"f\n" +
+	"lastUnixMs\x12\x14\n" +
+	"\x05lacks\x18\t \x01(\tR\x05lacks\"f\n" +
 	"\fProbeRequest\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"j\n" +
@@ -10970,6 +11028,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Unreached)(nil),
 		(*WatchRequest_Calls)(nil),
 	}
+	file_isthmus_v1alpha1_services_proto_msgTypes[8].OneofWrappers = []any{}
 	file_isthmus_v1alpha1_services_proto_msgTypes[118].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
