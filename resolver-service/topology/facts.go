@@ -57,7 +57,7 @@ func (f Facts) Stock(app catalog.App) bool {
 // since the app is of another namespace and does not consent.
 func (f Facts) Refuses(e *catalog.Endpoint, caller catalog.App) bool {
 	as := f.g.accesses
-	return as.cfg.Guard != catalog.GuardOff && f.Runs(e.App) && as.leadsHere(e) && !as.consents(e.App, caller)
+	return as.cfg.Guard != catalog.GuardOff && f.Runs(e.App) && !f.Stock(e.App) && as.leadsHere(e) && !as.consents(e.App, caller)
 }
 
 // Apps are those that run here, and those that other clusters export, in no order.
