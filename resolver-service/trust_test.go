@@ -190,7 +190,7 @@ func TestASecondServiceOfANameIsNamed(t *testing.T) {
 	if !found {
 		t.Errorf("no check says %q", said)
 	}
-	west.tells(0, "a second service has the name of a peer; it is refused peer=east")
+	west.tells(0, "WARN a second service has the name of a peer; it is refused peer=east gateway=.*")
 }
 
 // ownPrint is the fingerprint of a service's own certificate.
