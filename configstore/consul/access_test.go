@@ -112,8 +112,9 @@ func TestATokenIsReadAgainWhenItsFileIsReplaced(t *testing.T) {
 	if err := os.Remove(c.Token.File); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(t.Context(), cluster("east", "").Key()); err == nil || !strings.Contains(err.Error(), c.Token.File) {
-		t.Errorf("get with a token's file that is gone: %v; want the file named", err)
+	_, err = s.Get(t.Context(), cluster("east", "").Key())
+	if look := c.Token.Look(); err != nil || look == nil || !strings.Contains(look.Error(), c.Token.File) {
+		t.Errorf("get with a token's file that is gone: %v, %v; want that the last one is used, and the file named", err, look)
 	}
 }
 
