@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/show"
 )
@@ -30,7 +31,7 @@ func inventoryOf(tb testing.TB, objects ...catalog.Object) v1alpha1.InventoryCli
 	top := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	server := grpc.NewServer()
-	v1alpha1.RegisterInventoryServer(server, &inventory{topology: top})
+	v1alpha1.RegisterInventoryServer(server, &inventory{topology: top, health: callhealth.New(callhealth.Config{Cluster: "west", Decide: top.Resolve})})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)

@@ -148,19 +148,20 @@ func TestTheWordsAreThoseOfIsthmus(t *testing.T) {
 	c := strict(t)
 	c.makeNamespaces(t, "shop")
 	for text, want := range map[string]string{
-		apitest.Object("Cluster", "{name: local}", "{network: a}"):                               `cluster name "local" is reserved; choose another`,
-		apitest.Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"):               "is out of bounds; write one from 100ms to 24h0m0s",
-		apitest.Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"):       `port "99999" is not a number from 1 to 65535`,
-		apitest.Trusting(apitest.EastRoot + apitest.Key):                                         "has a private key in it, which everybody who can read the config store could use; take it out",
-		apitest.Checked("tcp: {}, grpc: {}"):                                                     "wants exactly one way to check; write one of tcp, http and grpc",
-		apitest.Checked("tcp: {}, timeout: 3s"):                                                  "the timeout is longer than the interval; write a shorter timeout or a longer interval",
-		apitest.Instance("address: \"0.0.0.0:50002\""):                                           "is not the address of one host, or link-local; write \"ip:port\", such as 10.0.0.5:50002",
-		apitest.Selection("  - app: checkout\n"):                                                 "itself, which always resolves to its own instance; leave this endpoint out",
-		apitest.Selection("  - {app: checkout, namespace: shop}\n"):                              "is shop/checkout itself, which always resolves to its own instance; leave this endpoint out",
-		apitest.Selection("  - app: a\n  - {app: a, namespace: shop}\n"):                         "shop/a is there twice; put all its routes into one of them",
-		apitest.Selection("  - app: a\n    rout: []\n"):                                          `unknown field "spec.endpoints[0].rout"`,
-		apitest.Selection("  - {app: a, routes: [{cluster: east, weight: 10001}]}\n"):            "spec.endpoints[0].routes[0].weight",
-		apitest.Object("AppExport", "{namespace: shop, name: a}", "{allow: [{cluster: local}]}"): "spec.allow[0].cluster",
+		apitest.Object("Cluster", "{name: local}", "{network: a}"):                                                     `cluster name "local" is reserved; choose another`,
+		apitest.Object("Cluster", "{name: east}", "{network: a, staleAfter: 1ms}"):                                     "is out of bounds; write one from 100ms to 24h0m0s",
+		apitest.Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:99999\"}]}"):                             `port "99999" is not a number from 1 to 65535`,
+		apitest.Trusting(apitest.EastRoot + apitest.Key):                                                               "has a private key in it, which everybody who can read the config store could use; take it out",
+		apitest.Checked("tcp: {}, grpc: {}"):                                                                           "wants exactly one way to check; write one of tcp, http and grpc",
+		apitest.Checked("tcp: {}, timeout: 3s"):                                                                        "the timeout is longer than the interval; write a shorter timeout or a longer interval",
+		apitest.Instance("address: \"0.0.0.0:50002\""):                                                                 "is not the address of one host, or link-local; write \"ip:port\", such as 10.0.0.5:50002",
+		apitest.Selection("  - app: checkout\n"):                                                                       "itself, which always resolves to its own instance; leave this endpoint out",
+		apitest.Selection("  - {app: checkout, namespace: shop}\n"):                                                    "is shop/checkout itself, which always resolves to its own instance; leave this endpoint out",
+		apitest.Selection("  - app: a\n  - {app: a, namespace: shop}\n"):                                               "shop/a is there twice; put all its routes into one of them",
+		apitest.Selection("  - app: a\n    rout: []\n"):                                                                `unknown field "spec.endpoints[0].rout"`,
+		apitest.Selection("  - {app: a, routes: [{cluster: east, weight: 10001}]}\n"):                                  "spec.endpoints[0].routes[0].weight",
+		apitest.Object("AppExport", "{namespace: shop, name: a}", "{allow: [{cluster: West}]}"):                        "spec.allow[0].cluster",
+		apitest.Object("ActorType", "{namespace: shop, name: a}", "{type: A, owner: east, allow: [{cluster: local}]}"): "spec.allow[0].cluster",
 	} {
 		if out, err := c.Run(text, "apply", "--dry-run=server", "-f", "-"); err == nil || !strings.Contains(out, want) {
 			t.Errorf("kubectl apply of\n%s\nsays\n%s\nwant %q", text, out, want)
