@@ -49,7 +49,7 @@ const ConsulAPI = "consulapi"
 func (f Facts) Stock(app catalog.App) bool {
 	n := f.g.apps[app]
 	return n != nil && len(n.instances) > 0 && !slices.ContainsFunc(n.instances, func(i instance) bool {
-		return i.rank > Listed && i.origin.Value().source != ConsulAPI
+		return i.rank != Written && i.rank != Listed && i.origin.Value().source != ConsulAPI
 	})
 }
 
