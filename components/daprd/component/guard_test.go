@@ -156,7 +156,7 @@ func TestTheGuardGoesByCertificates(t *testing.T) {
 			break
 		}
 	}
-	before := o.series()["isthmus_inbound_calls_total shop checkout  let in"]
+	before := o.series()["isthmus_inbound_calls_total shop checkout local let in"]
 	for kind, a := range o.calls(calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})) {
 		switch {
 		case kind == "proxied":
@@ -175,11 +175,11 @@ func TestTheGuardGoesByCertificates(t *testing.T) {
 			t.Errorf("%s: %v", what, all)
 		}
 	}
-	o.wantSeries(t, "isthmus_inbound_calls_total shop mallory  refused", "3")
-	if now := o.series()["isthmus_inbound_calls_total shop checkout  let in"]; number(t, now) != number(t, before)+3 {
+	o.wantSeries(t, "isthmus_inbound_calls_total shop mallory local refused", "3")
+	if now := o.series()["isthmus_inbound_calls_total shop checkout local let in"]; number(t, now) != number(t, before)+3 {
 		t.Errorf("after three more calls than %s: %s", before, now)
 	}
-	if got := o.series()["isthmus_inbound_call_milliseconds_total shop checkout "]; got == "" || got == "0" {
+	if got := o.series()["isthmus_inbound_call_milliseconds_total shop checkout local"]; got == "" || got == "0" {
 		t.Errorf("the app took %q ms for checkout", got)
 	}
 	request := nr.ResolveRequest{Namespace: orders.Namespace, ID: orders.ID, Port: 50002}
@@ -236,7 +236,7 @@ func TestASidecarIsNoRelay(t *testing.T) {
 				t.Errorf("%s: the app itself calls %s: %v", mode, what, err)
 			}
 		}
-		o.wantSeries(t, "isthmus_inbound_calls_total shop orders  relayed", "4")
+		o.wantSeries(t, "isthmus_inbound_calls_total shop orders local relayed", "4")
 		o.wantSeries(t, "isthmus_lookups_refused_total   relayed", "8") // daprd asks twice
 	}
 	plain.waitForAddress(t, checkout, 50001)
