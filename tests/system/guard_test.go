@@ -225,8 +225,8 @@ func (m *mesh) ownWordOpensNoGuard(t *testing.T, app func(id string) catalog.App
 	}
 	meshtest.Eventually(t, meshtest.Patience, call("orders", "403"))
 	meshtest.Eventually(t, meshtest.Patience, call("orders", "ERR_ISTHMUS_DENIED"))
-	// The exit code tells whether refused calls were reported yet.
-	if out, errs, err := m.isthmus(t, m.west, "", "explain", "--from", "guard/self", "orders"); !strings.Contains(out, "calls in the configuration of its sidecars, guard/orders") {
+	// The command fails once refused calls were reported, and says so.
+	if out, errs, err := m.isthmus(t, m.west, "", "explain", "--from", "guard/self", "orders"); (err != nil) != strings.Contains(out, "ok, but calls fail") || !strings.Contains(out, "calls in the configuration of its sidecars, guard/orders") {
 		t.Errorf("isthmus explain: %v\n%s%s", err, out, errs)
 	}
 	m.apply(t, m.west, selection("guard", "self", "app: orders"))
