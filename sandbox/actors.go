@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
@@ -32,6 +33,7 @@ func (c *Cluster) Bridge(ctx context.Context, namespace, instance string) (*Dapr
 	name := "actors-" + c.Name + "-" + namespace + instance
 	return c.s.Daprd(ctx, DaprdOptions{
 		Name: name, Cluster: c.Name, App: o.App, AppAddress: loopback(port), Configuration: configuration, Sentry: c.Sentry, Args: o.Args,
+		Env: map[string]string{"DAPR_API_TOKEN": rand.Text()},
 		Before: func(d *Daprd) ([]string, error) {
 			text, err := c.BridgeConfiguration(namespace, loopback(port), d.HTTP)
 			if err != nil {

@@ -24,6 +24,7 @@ type Daprd struct {
 	Internal string // its server for other sidecars,
 	Metrics  string // and its metrics
 	Config   string // path of its Configuration, empty without one
+	APIToken string // that who calls its APIs shows, empty without one
 
 	client *http.Client
 	place  Place
@@ -63,7 +64,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if o.Name == "" {
 		o.Name = "daprd-" + o.Cluster + "-" + o.App.ID
 	}
-	d := &Daprd{App: o.App, client: s.client, place: s.place}
+	d := &Daprd{App: o.App, APIToken: o.Env["DAPR_API_TOKEN"], client: s.client, place: s.place}
 	if o.Configuration != "" {
 		if d.Config, err = s.file(o.Name+".yaml", []byte(o.Configuration)); err != nil {
 			return nil, err

@@ -264,7 +264,13 @@ func TestAReentrantCallPassesBothWays(t *testing.T) {
 // hostedActors is how many actors a sidecar knows that it hosts.
 func hostedActors(t *testing.T, of *sandbox.Daprd) int {
 	t.Helper()
-	res, err := http.Get("http://" + of.HTTP + "/v1.0/metadata")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+of.HTTP+"/v1.0/metadata", nil)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	req.Header.Set("Dapr-Api-Token", of.APIToken)
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Error(err)
 		return 0
