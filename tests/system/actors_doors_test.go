@@ -16,6 +16,7 @@ import (
 // Another process of the machine reaches the ports of a bridge and of its sidecar. Neither believes
 // it, so it calls no actor in an app's name.
 func TestNobodySpeaksForABridgeOrItsSidecar(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	listens := regexp.MustCompile(`bridge for actors is running.* listen=(\S+)`)
 	port := func(b *sandbox.Daprd) string {

@@ -187,6 +187,7 @@ func (m *actorMesh) injectedBridge(t *testing.T, c *sandbox.Cluster) *sandbox.Si
 
 // TestATypeMovesToAnotherCluster, in the steps of docs/how-to/actors.md, while both clusters call.
 func TestATypeMovesToAnotherCluster(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	m.apply(t, m.east, strings.Replace(callsCarts, "checkout", "neighbour", 1))
 	ctx, stop := context.WithCancel(t.Context())
@@ -228,6 +229,7 @@ func TestATypeMovesToAnotherCluster(t *testing.T) {
 
 // TestAReentrantCallPassesBothWays has an actor of one cluster call one of the other, which calls back.
 func TestAReentrantCallPassesBothWays(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, true)
 	baskets := startActors(t, "Basket", true)
 	m.apply(t, m.east, cartsOfEast+"  - {cluster: west, app: baskets}\n", strings.NewReplacer("checkout", "carts", "Cart", "Basket").Replace(callsCarts))
@@ -294,6 +296,7 @@ func hostedActors(t *testing.T, of *sandbox.Daprd) int {
 
 // TestABridgeReplicaIsLost kills one of two replicas under calls of 10,000 actors, and has another come.
 func TestABridgeReplicaIsLost(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	second := m.startBridge(t, m.west, "-2")
 	const actors, workers = 10_000, 16
@@ -361,6 +364,7 @@ func TestABridgeReplicaIsLost(t *testing.T) {
 // TestABridgeReplicaEnds has one of two replicas told to end, under calls. Dapr ends those that are under
 // way in the replica's sidecar, and no others fail.
 func TestABridgeReplicaEnds(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	second := m.startBridge(t, m.west, "-2")
 	ctx, stop := context.WithCancel(t.Context())

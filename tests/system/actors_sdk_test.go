@@ -71,6 +71,7 @@ func (m *actorMesh) sdkApp(t *testing.T, c *sandbox.Cluster, sdk, typ string) (a
 // TestActorsOfSDKs has apps by Dapr's SDKs host actors in east, and others call them from west, as they
 // would within one cluster.
 func TestActorsOfSDKs(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	sdks := []string{"go", "js"}
 	selects := "apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: %s-app}\nspec: {endpoints: [], actors: [{type: BasketOfgo}, {type: BasketOfjs}]}\n"

@@ -213,6 +213,7 @@ func (m *actorMesh) reach(t *testing.T, by *sandbox.Daprd, actor string) {
 
 // TestAnActorIsCalledAcrossClusters has one app call another cluster's actors as it would its own.
 func TestAnActorIsCalledAcrossClusters(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	call := func(by *sandbox.Sidecar, actor, method string, body []byte, header http.Header) actorCall {
 		t.Helper()

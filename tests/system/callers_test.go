@@ -73,6 +73,7 @@ func withoutID(truth map[string]string) map[string]string {
 // TestAnAppCanTrustWhoCalls has callers say they are others, in every spelling and by every way
 // into an app.
 func TestAnAppCanTrustWhoCalls(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	app := func(id string) catalog.App { return catalog.App{Namespace: "callers", ID: id} }
 	m.apply(t, m.west, selection("callers", "checkout", "app: orders", "app: quotes"), selection("callers", "mallory", "app: orders", "app: quotes"))
@@ -204,6 +205,7 @@ func proxied(ctx context.Context, conn *grpc.ClientConn, md metadata.MD, stream 
 
 // TestAMadeUpMessageStopsNoSidecar sends headers without a value, of which daprd takes the first.
 func TestAMadeUpMessageStopsNoSidecar(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	app := func(id string) catalog.App { return catalog.App{Namespace: "hollow", ID: id} }
 	for _, grpc := range []bool{false, true} {
@@ -219,6 +221,7 @@ func TestAMadeUpMessageStopsNoSidecar(t *testing.T) {
 
 // TestAnActorCanTrustWhoCalls has its caller's sidecar pass on what the caller made up.
 func TestAnActorCanTrustWhoCalls(t *testing.T) {
+	t.Parallel()
 	if _, err := sandbox.Binary("placement"); err != nil {
 		t.Fatal(err)
 	}

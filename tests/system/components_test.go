@@ -13,6 +13,7 @@ import (
 
 // The files that a user copies, as they are but for the places where things are.
 func TestConfigurationsThatAUserCopies(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	plain := ownMesh(t, meshOptions{plain: true})
 	m.apply(t, m.east, export("copies", "orders", "west"))

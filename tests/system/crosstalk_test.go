@@ -24,6 +24,7 @@ type target struct {
 // only when it connects. So apps behind one gateway must never share an address: with
 // a shared one, calls over a warm connection reach the wrong app.
 func TestTwoAppsBehindOneGatewayNeverAnswerEachOthersCalls(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	targets := []target{
 		{catalog.App{Namespace: "talk", ID: "orders"}, "orders", false},

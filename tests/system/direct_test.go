@@ -73,6 +73,7 @@ func putObjects(t *testing.T, s configstore.Writer, yaml ...string) {
 // A sidecar without a service follows its selection in the Dapr configuration store that
 // the user has, and outlives it.
 func TestWithoutAServiceASidecarFollowsADaprConfigurationStore(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	const namespace = "direct"
 	m.apply(t, m.east, export(namespace, "orders", "west"), export(namespace, "invoices", "west"))

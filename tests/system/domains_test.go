@@ -91,6 +91,7 @@ func (d *domains) peer(t *testing.T, c *sandbox.Cluster, cluster string) (state,
 
 // The commands of docs/how-to/trust.md make issuers below one root that two Sentrys take.
 func TestIssuersBelowOneRoot(t *testing.T) {
+	t.Parallel()
 	needsBinaries(t)
 	page, err := os.ReadFile("../../docs/how-to/trust.md")
 	if err != nil {
@@ -144,6 +145,7 @@ func TestIssuersBelowOneRoot(t *testing.T) {
 
 // What docs/how-to/trust.md says of clusters with an authority each.
 func TestAppsOfTwoTrustDomainsCallEachOther(t *testing.T) {
+	t.Parallel()
 	d := twoDomains(t)
 	d.apply(t, d.west, meshtest.Cluster("east", d.east.Gateway), export("shop", "prices", "east"),
 		selection("shop", "checkout", "app: orders"), selection("shop", "narrow", "app: orders"))

@@ -83,6 +83,7 @@ func callsAgain(t *testing.T, from *sandbox.Sidecar, id string, limit time.Durat
 // TestNothingIsGreenWhileCallsFail makes the most likely first mistake, and then what goes wrong later.
 // Each time both clusters say who can't call whom, and why; and they stop saying so once it is mended.
 func TestNothingIsGreenWhileCallsFail(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	selected := selection("lights", "checkout", "app: orders")
 	m.apply(t, m.west, selected)

@@ -17,6 +17,7 @@ import (
 // While Sentry is frozen, an operator asks by the certificate that the command line has kept or, on
 // the service's own machine, by its socket.
 func TestAnOperatorWorksWhileSentryIsFrozen(t *testing.T) {
+	t.Parallel()
 	authority, err := sandbox.NewAuthority()
 	if err != nil {
 		t.Fatal(err)

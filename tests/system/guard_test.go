@@ -127,6 +127,7 @@ func (o *outsider) proxied(ctx context.Context, id string, header map[string]str
 // TestOnlyDeclaredCallersGetIn has apps with valid certificates call whom they know the address
 // of. Calls of declared callers go on all the while.
 func TestOnlyDeclaredCallersGetIn(t *testing.T) {
+	t.Parallel()
 	enforce := map[string]any{"guard": "enforce"}
 	m := ownMesh(t, meshOptions{eastSettings: enforce, westSettings: map[string]any{
 		"guard": "enforce", "defaultSelection": "none", "declared": map[string]any{"sidecars": true},
@@ -235,6 +236,7 @@ func (m *mesh) ownWordOpensNoGuard(t *testing.T, app func(id string) catalog.App
 
 // TestAnObservingGuardIsSeen has the guard in its default mode.
 func TestAnObservingGuardIsSeen(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	app := func(id string) catalog.App { return catalog.App{Namespace: "observe", ID: id} }
 	m.apply(t, m.west, selection("observe", "mallory"), selection("observe", "checkout", "app: orders"))

@@ -39,6 +39,7 @@ func (m *mesh) certificate(t *testing.T, by *sandbox.Authority, app catalog.App)
 }
 
 func TestASidecarWatchesAndRegistersAsItsOwnAppOnly(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	own := catalog.App{Namespace: "who", ID: "checkout"}
 	foreign, err := sandbox.NewAuthority()
@@ -76,6 +77,7 @@ func TestASidecarWatchesAndRegistersAsItsOwnAppOnly(t *testing.T) {
 // A sidecar whose identity is not its app's starts, says why it has no view, and finds
 // itself all the same.
 func TestASidecarWithTheWrongIdentity(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	foreign, err := sandbox.NewAuthority()
 	if err != nil {
@@ -115,6 +117,7 @@ func TestASidecarWithTheWrongIdentity(t *testing.T) {
 }
 
 func TestAnUnreachableSentryHealsWhenItComes(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.app(t, m.west, "shop", "orders")
 	way := newClosedRelay(t, m.west.Sentry.Address)
@@ -144,6 +147,7 @@ func TestAnUnreachableSentryHealsWhenItComes(t *testing.T) {
 
 // A service without a Sentry does not end; it says what it waits for.
 func TestAServiceThatStartsBeforeItsSentryWaitsForIt(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.app(t, m.west, "shop", "orders")
 	checkout := m.app(t, m.west, "shop", "checkout")

@@ -10,6 +10,7 @@ import (
 
 // Calls under way die with the instance. Those after it go to the other cluster.
 func TestAKilledInstanceIsReplacedByTheOtherCluster(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.apply(t, m.east, export("kill", "orders", "west"))
 	m.apply(t, m.west, selection("kill", "checkout", "app: orders")) // local first, then east

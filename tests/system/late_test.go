@@ -13,6 +13,7 @@ import (
 // daprd starts beside its app, and often before it. Nobody is sent there before the app
 // listens.
 func TestASidecarWhoseAppIsNotThereYetGetsNoCalls(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.apply(t, m.east, export("late", "orders", "west"))
 	m.apply(t, m.west, selection("late", "checkout", "app: orders"))

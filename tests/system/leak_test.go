@@ -14,6 +14,7 @@ import (
 // Sidecars that are killed say no good-bye. Nothing of them may stay: no stream, no
 // instance, no connection through the gateway, and no goroutine that served them.
 func TestNothingStaysOfSidecarsThatAreGone(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.apply(t, m.east, export("shop", "orders", "west"))
 	round := func() {

@@ -37,6 +37,7 @@ func withManifests(t *testing.T, root []byte) *serverstest.Kubernetes {
 // A cluster whose store is Kubernetes writes its object there if it may, and otherwise says so and
 // gives it out. The printed manifest changes the trust anchors, and nothing else.
 func TestLinkWithObjectsInKubernetes(t *testing.T) {
+	t.Parallel()
 	d := twoDomains(t)
 	if err := d.east.Stop(meshtest.Within(t, meshtest.Patience)); err != nil { // others take its place
 		t.Fatal(err)

@@ -37,6 +37,7 @@ func wordsIn(t *testing.T, errs string) string {
 
 // What docs/how-to/connect-clusters.md says: an invitation, the printed trust step, and calls.
 func TestLinkedClustersCallEachOther(t *testing.T) {
+	t.Parallel()
 	d := twoDomains(t)
 	invitation, _ := d.run(t, d.east, "", "link", "invite", "west", "--expires", "15m", "--gateway", d.east.Gateway)
 	out, errs := d.run(t, d.west, invitation, "link", "accept", "-", "--gateway", d.west.Gateway)
@@ -116,6 +117,7 @@ func TestLinkedClustersCallEachOther(t *testing.T) {
 
 // Each side gives its object out or writes it, revokes, and says the reason of a refusal.
 func TestLinkByHand(t *testing.T) {
+	t.Parallel()
 	d := twoDomains(t)
 	invitation, _ := d.run(t, d.east, "", "link", "invite", "west", "--gateway", d.east.Gateway)
 	refused := func(reason string, c *sandbox.Cluster, input string, args ...string) {

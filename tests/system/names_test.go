@@ -10,6 +10,7 @@ import (
 // Apps whose ids no DNS name can have call and are called within their cluster, as with Dapr's own
 // resolvers. Other clusters are told why they can't call them.
 func TestAppIDsThatDNSCantCarry(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	const namespace = "names"
 	ids := []string{"Orders", "orders_v2", strings.Repeat("long-", 12) + "app"}

@@ -28,6 +28,7 @@ spec:
 // TestHowOftenACallRuns kills the callee's sidecar while the call is with its app, and counts how
 // often the apps were called.
 func TestHowOftenACallRuns(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "once.yaml"), []byte(onceOnly), 0o600); err != nil {

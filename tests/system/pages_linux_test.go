@@ -24,6 +24,7 @@ const pagePatience = 5 * time.Minute
 // TestTheReadme types the commands of README.md, as they stand there, until a call from one
 // cluster to the other is answered. They are few, and nothing is to be written.
 func TestTheReadme(t *testing.T) {
+	t.Parallel()
 	readme := pageText(t, "README.md")
 	_, section, _ := strings.Cut(readme, "## Call from one cluster to another")
 	commands := lines(block.FindStringSubmatch(section)[2])
@@ -53,6 +54,7 @@ func TestTheReadme(t *testing.T) {
 // TestTheTutorialOfTwoClusters does what docs/tutorials/two-clusters.md says: blocks of sh are
 // programs that go on, each in a terminal of its own, and the rest is typed beside them.
 func TestTheTutorialOfTwoClusters(t *testing.T) {
+	t.Parallel()
 	page := pageText(t, "docs/tutorials/two-clusters.md")
 	start := oneLine(pageText(t, "examples/two-clusters/start"))
 	var script strings.Builder

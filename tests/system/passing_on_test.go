@@ -35,6 +35,7 @@ func (o *outsider) stream(ctx context.Context, id string) error {
 // TestASidecarPassesNoCallOn has callers ask a sidecar's internal port for an app that is not behind it.
 // The sidecar would pass the call on with its own certificate, which that app lets in.
 func TestASidecarPassesNoCallOn(t *testing.T) {
+	t.Parallel()
 	app := func(id string) catalog.App { return catalog.App{Namespace: "guard", ID: id} }
 	other := catalog.App{Namespace: "other", ID: "quotes"}
 	west := map[string]any{"guard": "enforce", "defaultSelection": "none"}
@@ -114,6 +115,7 @@ func TestASidecarPassesNoCallOn(t *testing.T) {
 // TestTheGuardSeesEveryKindOfCall calls apps of both kinds by Dapr's invocation, where no middleware is
 // configured, and ends calls under way when their caller's declaration is withdrawn.
 func TestTheGuardSeesEveryKindOfCall(t *testing.T) {
+	t.Parallel()
 	app := func(id string) catalog.App { return catalog.App{Namespace: "guard", ID: id} }
 	m := ownMesh(t, meshOptions{westSettings: map[string]any{"guard": "enforce", "defaultSelection": "none"}})
 	m.apply(t, m.west, selection("guard", "checkout", "app: orders", "app: quotes"))

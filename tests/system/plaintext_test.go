@@ -26,6 +26,7 @@ func (m *mesh) pair(t *testing.T, args ...string) *sandbox.Sidecar {
 
 // daprd without mTLS, as "dapr run" starts it, sends no name in TLS.
 func TestAGatewayThatIsCalledWithoutMTLSSaysWhatToSwitchOn(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	checkout := m.pair(t, "--enable-mtls=false")
 	m.leadsTo(t, m.west, "shop/checkout", "orders", "east")
@@ -48,6 +49,7 @@ func TestAGatewayThatIsCalledWithoutMTLSSaysWhatToSwitchOn(t *testing.T) {
 }
 
 func TestInsecureIsSaidAtEveryStart(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{plain: true})
 	s := m.app(t, m.west, "shop", "orders")
 	for who, p := range map[string]*sandbox.Process{"the service": m.west.Process, "the sidecar": s.Process} {
@@ -61,6 +63,7 @@ func TestInsecureIsSaidAtEveryStart(t *testing.T) {
 }
 
 func TestWithPlaintextAGatewayTellsAppsApartByTheirNames(t *testing.T) {
+	t.Parallel()
 	plaintext := map[string]any{"gateway": map[string]any{"plaintext": true}}
 	m := ownMesh(t, meshOptions{westSettings: plaintext, eastSettings: plaintext})
 	from := m.pair(t, "--enable-mtls=false")

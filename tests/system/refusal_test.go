@@ -43,6 +43,7 @@ func refusalOf(t *testing.T, s *sandbox.Sidecar, conn *grpc.ClientConn, id, word
 }
 
 func TestACallerGetsNoHintOfWhatItsSelectionDoesNotHold(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.app(t, m.west, "hint", "secret-local")
 	m.app(t, m.east, "hint", "secret-remote")
@@ -84,6 +85,7 @@ type lookup struct {
 }
 
 func TestARefusalReadsTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.app(t, m.east, "shop", "invoices")
 	m.apply(t, m.east, export("shop", "invoices", "west"))

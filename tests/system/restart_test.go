@@ -34,6 +34,7 @@ func callingTraced(from *sandbox.Sidecar, id string) call {
 }
 
 func TestARestartOfTheServiceIsNotFelt(t *testing.T) {
+	t.Parallel()
 	t.Run("by SIGTERM", func(t *testing.T) {
 		t.Parallel()
 		testRestart(t, false, 0)
@@ -121,6 +122,7 @@ func (m *mesh) remembers(t *testing.T, c *sandbox.Cluster, s *sandbox.Sidecar) {
 // What a service knew of a peer is gone with a restart, and the peer may be slow to
 // tell it again. Sidecars have connections to the other cluster that are well.
 func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	way := newRelay(t, m.east.Gateway)
 	m.apply(t, m.east, export("shop", "invoices", "west"))
@@ -202,6 +204,7 @@ func (m *mesh) revisionsNeverGoBack(t *testing.T, caller string, lookups int) {
 }
 
 func TestASidecarThatRestartsWhileTheServiceIsAwayHasItsLastView(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.apply(t, m.east, export("shop", "invoices", "west"))
 	m.apply(t, m.west, selection("shop", "checkout", "app: orders", "app: invoices"))

@@ -12,6 +12,7 @@ import (
 // gRPC tries an address that refused connections ever later. Callers of a cluster that was
 // away for long find it all the same, as soon as lookups lead there again.
 func TestAClusterThatWasAwayIsCalledAtOnce(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.apply(t, m.east, export("shop", "orders", "west"))
 	m.apply(t, m.west, selection("shop", "checkout", "app: orders, routes: [{cluster: east}, {cluster: local, priority: 1}]"))

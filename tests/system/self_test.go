@@ -12,6 +12,7 @@ import (
 // daprd asks for its own app-id when an app calls itself, and on the callee for each
 // incoming call that is proxied over gRPC. So no selection may stand in the way.
 func TestAnAppAlwaysFindsItself(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.apply(t, m.west,
 		selection("self", "selects-nothing"),
@@ -36,6 +37,7 @@ func TestAnAppAlwaysFindsItself(t *testing.T) {
 }
 
 func TestAnAppFindsItselfWhileTheServiceIsAway(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.apply(t, m.west, selection("self", "selects-nothing"))
 	before := map[string]*sandbox.Sidecar{}

@@ -22,6 +22,7 @@ import (
 // gateway passes connections on and sees no calls. An instance that dies takes nothing
 // away from the others.
 func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.apply(t, m.east, export("spread", "orders", "west"))
 	m.apply(t, m.west, selection("spread", "checkout", "app: orders, routes: [{cluster: east}]"))
@@ -64,6 +65,7 @@ func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
 // An instance that crashed once has its share of the calls of those who called all along:
 // the name of its shard led elsewhere meanwhile, and connections outlast that.
 func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.apply(t, m.east, export("again", "orders", "west"))
 	m.apply(t, m.west, selection("again", "checkout", "app: orders, routes: [{cluster: east}]"))

@@ -32,6 +32,7 @@ func write(t *testing.T, dir, name, content string) {
 }
 
 func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	// mDNS knows no namespaces, and reaches whoever else runs on this network.
 	orders := fmt.Sprintf("orders-%d", os.Getpid())
@@ -92,6 +93,7 @@ func TestWithoutAServiceASidecarReadsFilesAndLeavesLocalAppsToDapr(t *testing.T)
 }
 
 func TestAnEmbeddedStoreHasOneHolder(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	component := alone("")
 	component["store"] = map[string]any{"embedded": map[string]any{"path": filepath.Join(t.TempDir(), "objects.db")}}

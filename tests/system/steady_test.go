@@ -12,6 +12,7 @@ import (
 )
 
 func TestNoCallFailsWhileASelectionChanges(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	selects := func(cluster string) {
 		routes := ", routes: [{cluster: " + cluster + "}]"
@@ -41,7 +42,7 @@ func TestNoCallFailsWhileASelectionChanges(t *testing.T) {
 }
 
 func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
-	t.Parallel() // with the other that waits for sidecars to leave
+	t.Parallel()
 	m := sharedMesh(t)
 	for id, c := range map[string]struct {
 		grpc bool
@@ -91,7 +92,7 @@ func TestNoCallFailsWhileTheInstancesChange(t *testing.T) {
 // A connection through a gateway stays with one instance. It has to find another when
 // that one leaves.
 func TestNoCallFailsWhileTheInstancesBehindAGatewayChange(t *testing.T) {
-	t.Parallel() // with the other that waits for sidecars to leave
+	t.Parallel()
 	m := sharedMesh(t)
 	for id, c := range map[string]struct {
 		grpc bool
@@ -167,6 +168,7 @@ func gone(t *testing.T, all ...*sandbox.Sidecar) {
 }
 
 func TestNoCallFailsWhileAGatewaysAddressChanges(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.apply(t, m.east, export("shop", "orders", "west"))
 	m.apply(t, m.west, selection("shop", "checkout", "app: orders"))
@@ -189,6 +191,7 @@ func TestNoCallFailsWhileAGatewaysAddressChanges(t *testing.T) {
 }
 
 func TestNoCallFailsWhenOneOfTwoGatewaysDies(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{})
 	m.apply(t, m.east, export("shop", "orders", "west"))
 	m.apply(t, m.west, selection("shop", "checkout", "app: orders"))
@@ -237,6 +240,7 @@ func (l *load) uses(r *relay) {
 // the gateway has waited for them long enough, and calls under way at that moment can
 // fail. What must hold is that nothing is left of it afterwards.
 func TestCallsGoOnAfterTheOtherClustersServiceRestarted(t *testing.T) {
+	t.Parallel()
 	m := ownMesh(t, meshOptions{eastSettings: map[string]any{"gateway": map[string]any{"drainTimeout": "1s"}}})
 	m.apply(t, m.east, export("shop", "orders", "west"))
 	m.apply(t, m.west, selection("shop", "checkout", "app: orders"))

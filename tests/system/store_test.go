@@ -13,6 +13,7 @@ import (
 // A store that can't be read is not an empty one: a service that starts without it knows
 // nothing, and says so to everyone in the same way.
 func TestAServiceWhoseStoreIsAwayIsNotReady(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "config")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -61,6 +61,7 @@ func (m *mesh) tracedApps(t *testing.T, namespace string) map[string]func(ctx co
 }
 
 func TestOneTraceHasSpansFromBothClusters(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	calls := m.tracedApps(t, "trace")
 	for id, api := range map[string]string{"orders": "HTTP", "quotes": "gRPC"} {
@@ -134,6 +135,7 @@ func endpointIsNamed(t *testing.T, spans []collector.Span, id string) {
 }
 
 func TestARefusedLookupsSpanSaysOutcomeAndRule(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	calls := m.tracedApps(t, "refused")
 	trace, traceparent := newTrace(true)
@@ -157,6 +159,7 @@ func TestARefusedLookupsSpanSaysOutcomeAndRule(t *testing.T) {
 }
 
 func TestATraceThatIsNotRecordedHasNoSpans(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	calls := m.tracedApps(t, "quiet")
 	var unrecorded []string

@@ -13,6 +13,7 @@ import (
 // Calls stay in the caller's zone, here and in another cluster, and leave it for none that
 // is lost.
 func TestCallsStayInTheCallersZone(t *testing.T) {
+	t.Parallel()
 	m := sharedMesh(t)
 	m.apply(t, m.east, export("zones", "ledger", "west"))
 	m.apply(t, m.west, selection("zones", "checkout",
