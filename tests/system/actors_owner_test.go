@@ -294,12 +294,12 @@ func hostedActors(t *testing.T, of *sandbox.Daprd) int {
 	return all
 }
 
-// TestABridgeReplicaIsLost kills one of two replicas under calls of 10,000 actors, and has another come.
+// TestABridgeReplicaIsLost kills one of two replicas under calls of 4,000 actors, and has another come.
 func TestABridgeReplicaIsLost(t *testing.T) {
 	t.Parallel()
 	m := startActorMesh(t, false)
 	second := m.startBridge(t, m.west, "-2")
-	const actors, workers = 10_000, 16
+	const actors, workers = 4_000, 16
 	var next, failed, lost, shared atomic.Int64
 	var killed atomic.Bool
 	var firstFailure, lastFailure atomic.Int64
