@@ -121,9 +121,9 @@ func (c *Conn) Service() string { return c.options.Service() }
 // maxMessage bounds an answer; a list of every object fits.
 const maxMessage = 256 << 20
 
-// answers lets an answer, or a request, be as large as it gets.
-func answers() grpc.DialOption {
-	return grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage))
+// answers lets an answer, or a request, be as large as it gets, and notes how calls end.
+func answers() []grpc.DialOption {
+	return append(noting(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
 }
 
 // Dial prepares a connection. The first call makes it. Where Sentry does not answer, the operator
@@ -152,11 +152,7 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(target,
-		grpc.WithTransportCredentials(source.ClientCredentials(expect)),
-		grpc.WithNoProxy(),
-		answers(),
-	)
+	conn, err := grpc.NewClient(target, append(answers(), grpc.WithTransportCredentials(source.ClientCredentials(expect)), grpc.WithNoProxy())...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: --server %q: %w; want host:port or unix:///path", ErrUse, o.Server, err)
 	}
@@ -326,8 +322,12 @@ func (o Options) Explain(err error) error {
 	}
 	switch s.Code() {
 	case codes.Unavailable:
-		if strings.HasPrefix(s.Message(), "Kubernetes' API server") {
-			break // the service's own word, which does not know who asks
+		ended := endedError{}
+		switch had := errors.As(err, &ended); {
+		case ended.answered:
+			return errors.New(s.Message())
+		case had:
+			return fmt.Errorf("resolver service at %s was asked, and the connection ended before its answer: %s; %s", o.Service(), connectionError(s.Message()), ended.advice())
 		}
 		return fmt.Errorf("resolver service at %s not reached: %s; %s", o.Service(), connectionError(s.Message()), o.advice(s.Message()))
 	case codes.DeadlineExceeded:

@@ -67,7 +67,7 @@ func toPod(cluster *kube.Cluster, pod *kube.Pod) (*grpc.ClientConn, error) {
 	dial := func(ctx context.Context, name string) (net.Conn, error) {
 		return cluster.Dial(ctx, pod.Metadata.Namespace, name, port)
 	}
-	return grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(as, grpc.WithContextDialer(dial), answers())...)
+	return grpc.NewClient("passthrough:///"+pod.Metadata.Name, append(append(answers(), as...), grpc.WithContextDialer(dial))...)
 }
 
 // Each calls do for each replica of the service that is ready, one after the other: sidecars are
