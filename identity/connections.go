@@ -100,26 +100,35 @@ func (cs *connections) recheck(peersOnly bool, ended func(net.Conn, error)) {
 // errTrustChanged ends a connection whose principal has changed.
 var errTrustChanged = errors.New("identity: the trust in the other end has changed; it may reconnect")
 
-// closeIn is how long a connection with a chain of certificates may last.
-func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration {
-	left := chain[0].NotAfter.Sub(now)
+// endOf is the end of a chain that was just verified. What had expired was no part of that.
+func endOf(chain []*x509.Certificate, now time.Time) time.Time {
+	end := chain[0].NotAfter
 	for _, c := range chain[1:] {
-		left = min(left, c.NotAfter.Sub(now))
+		if c.NotAfter.After(now) && c.NotAfter.Before(end) {
+			end = c.NotAfter
+		}
 	}
-	if in, ok := renewIn(chain[0], now); renew && ok {
-		return min(left, in)
+	return end
+}
+
+// closeIn is how long a connection may last that a chain of certificates has just authenticated.
+func closeIn(chain []*x509.Certificate, renew bool, now time.Time) time.Duration {
+	end := endOf(chain, now)
+	if in, ok := renewIn(chain[0].NotBefore, end, now); renew && ok {
+		return in
 	}
-	return left
+	return end.Sub(now)
 }
 
 // clientRenewIn is renewIn for a client, which loses nothing by a reconnect. In the last third of
-// the certificate's validity, it returns two thirds of what is left. Sentry dates certificates
-// back by its clock skew, so short ones may start like that.
-func clientRenewIn(leaf *x509.Certificate, now time.Time) time.Duration {
-	if in, ok := renewIn(leaf, now); ok {
+// the chain's validity, it returns two thirds of what is left. Sentry dates certificates back by
+// its clock skew, so short ones may start like that.
+func clientRenewIn(chain []*x509.Certificate, now time.Time) time.Duration {
+	end := endOf(chain, now)
+	if in, ok := renewIn(chain[0].NotBefore, end, now); ok {
 		return in
 	}
-	return max(leaf.NotAfter.Sub(now)*2/3, minRenewal)
+	return max(end.Sub(now)*2/3, minRenewal)
 }
 
 // minRenewal is the least time between two reconnects of a client.
@@ -128,8 +137,8 @@ const minRenewal = time.Second
 // renewIn is when to reconnect for a newer certificate: with jitter, a little before the last
 // third of its validity, since Dapr renews certificates at half of it. It is false if that time
 // has passed.
-func renewIn(leaf *x509.Certificate, now time.Time) (time.Duration, bool) {
-	hundredth := max(0, leaf.NotAfter.Sub(leaf.NotBefore)/100) // avoids an overflow
-	in := leaf.NotAfter.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
+func renewIn(begin, end, now time.Time) (time.Duration, bool) {
+	hundredth := max(0, end.Sub(begin)/100) // avoids an overflow
+	in := end.Sub(now) - 34*hundredth - rand.N(6*hundredth+1)
 	return in, in > 0
 }

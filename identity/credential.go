@@ -45,13 +45,14 @@ func (c *credential) ID() (ID, bool) {
 	return m.id, true
 }
 
-// Expires is the end of the current certificate's validity; false if there is none.
+// Expires is when the current certificate ends to count, by itself or with its issuer; false if
+// there is none.
 func (c *credential) Expires() (time.Time, bool) {
 	m, ok := c.current.Load()
 	if !ok {
 		return time.Time{}, false
 	}
-	return m.cert.Leaf.NotAfter, true
+	return m.ends.NotAfter, true
 }
 
 // Ready is nil if handshakes can succeed, or when insecure. Otherwise it says why not, and when
@@ -161,7 +162,7 @@ func (c *credential) load(ctx context.Context, failed func(error)) error {
 	c.failure.Store(nil)
 	if m != old {
 		c.log.Info("identity loaded", "app", m.id.App.String(), "trustDomain", m.id.TrustDomain,
-			"expires", m.cert.Leaf.NotAfter, "from", c.origin.String())
+			"expires", m.ends.NotAfter, "from", c.origin.String())
 		c.current.Store(m)
 		if old == nil || !slices.EqualFunc(old.roots, m.roots, (*x509.Certificate).Equal) {
 			c.rootsChanged()
@@ -212,7 +213,7 @@ func (c *credential) noteFailure(err error, delay time.Duration, complaints *thr
 	err = fmt.Errorf("%w; retrying in %s", err, delay.Round(100*time.Millisecond))
 	defer c.failure.Store(&err) // after the log line, so that tests find it
 	if m, ok := c.current.Load(); ok {
-		complaints.Warn(text, "identity not renewed; the old certificate stays in use", "err", err, "app", m.id.App.String(), "expires", m.cert.Leaf.NotAfter)
+		complaints.Warn(text, "identity not renewed; the old certificate stays in use", "err", err, "app", m.id.App.String(), "expires", m.ends.NotAfter)
 		return
 	}
 	complaints.Warn(text, "no identity yet; no connection can be made or accepted", "err", err)
@@ -234,15 +235,15 @@ func (c *credential) warnExpiry(said warning, delay time.Duration) (warning, tim
 	if m != said.of {
 		said = warning{}
 	}
-	leaf := m.cert.Leaf
-	left := time.Until(leaf.NotAfter)
+	ends, life := m.ends.NotAfter, m.ends.NotAfter.Sub(m.cert.Leaf.NotBefore)
+	left := time.Until(ends)
 	switch {
 	case left <= 0 && !said.expired:
-		c.log.Error("certificate has expired; connections fail until it is renewed", "app", m.id.App.String(), "expired", leaf.NotAfter, "from", c.origin.String())
+		c.log.Error("certificate has expired; connections fail until it is renewed", "app", m.id.App.String(), "expired", ends, "from", c.origin.String())
 		said = warning{m, true}
-	case left > 0 && left <= leaf.NotAfter.Sub(leaf.NotBefore)/5 && said.of == nil:
+	case left > 0 && left <= life/5 && said.of == nil:
 		c.log.Warn("certificate is about to expire and was not renewed; connections will fail after that",
-			"app", m.id.App.String(), "expires", leaf.NotAfter, "left", left.Round(time.Second).String(), "from", c.origin.String())
+			"app", m.id.App.String(), "expires", ends, "left", left.Round(time.Second).String(), "from", c.origin.String())
 		said = warning{m, false}
 	}
 	if left > 0 {

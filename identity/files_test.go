@@ -310,3 +310,41 @@ func remove(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// An issuer may end before what it has signed, and the certificate counts no longer than that. It may
+// also have come with one that nobody needs.
+func TestACertificateEndsWithItsIssuer(t *testing.T) {
+	ends := func(in time.Duration) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.NotAfter = time.Now().Add(in) }
+	}
+	byIssuer := func(ca *identitytest.CA) identity.Config { return ca.Intermediate(ends(10 * time.Minute)).Config(west) }
+	withFiles(t, byIssuer, func(s *served) {
+		own := s.Own()[0]
+		if at, _ := s.Expires(); time.Until(at).Round(time.Minute) != 10*time.Minute || !own.NotAfter.Equal(at) {
+			t.Errorf("expires %s, and trust says %s; want 10 minutes from now", at, own.NotAfter)
+		}
+		time.Sleep(9 * time.Minute)
+		synctest.Wait()
+		if n := s.log.count("about to expire"); n != 1 {
+			t.Errorf("%d warnings with a minute left; want one", n)
+		}
+		time.Sleep(2 * time.Minute)
+		wantError(t, "Ready", s.Ready(), "certificate of isthmus-system/isthmus-west counts no more, since its issuer CN=identitytest issuer")
+	})
+	withFiles(t, func(ca *identitytest.CA) identity.Config {
+		return ca.Intermediate(ends(-time.Second)).Config(west)
+	}, func(s *served) { wantError(t, "Ready", s.Ready(), "since its issuer CN=identitytest issuer") })
+	withFiles(t, func(ca *identitytest.CA) identity.Config {
+		cfg := ca.Config(west)
+		text, err := os.ReadFile(cfg.Files.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		identitytest.Write(t, cfg.Files.Cert, append(text, ca.Issue(orders, ends(5*time.Minute)).Cert...))
+		return cfg
+	}, func(s *served) {
+		if at, _ := s.Expires(); time.Until(at).Round(time.Minute) != time.Hour {
+			t.Errorf("with a certificate that nobody needs: expires %s; want an hour from now", at)
+		}
+	})
+}

@@ -70,7 +70,7 @@ func (s *Source) Renewal(ctx context.Context) error {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(authInfo); ok {
 			own = info.own
-			timer := time.NewTimer(clientRenewIn(info.State.PeerCertificates[0], time.Now()))
+			timer := time.NewTimer(clientRenewIn(info.State.PeerCertificates, time.Now()))
 			defer timer.Stop()
 			late = timer.C
 		}

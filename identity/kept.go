@@ -33,8 +33,8 @@ func (o *sentryOrigin) requestOrKept(ctx context.Context, anchors roots, from [3
 	path, now := o.keptPath(from), time.Now()
 	kept := o.readKept(path, anchors, now)
 	if kept != nil {
-		leaf := kept.cert.Leaf
-		if now.Before(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
+		from := kept.cert.Leaf.NotBefore
+		if now.Before(from.Add(kept.ends.NotAfter.Sub(from) / 2)) {
 			return kept, nil
 		}
 		limited, cancel := context.WithTimeout(ctx, renewKeptWithin)

@@ -3,6 +3,7 @@ package identity_test
 import (
 	"crypto/x509"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -17,7 +18,13 @@ import (
 // keeping is a source that keeps its certificate, with a Sentry that is not there.
 func keeping(t *testing.T, ca *identitytest.CA, dir string) (s *identity.Source, path string) {
 	t.Helper()
-	s, err := identity.New(identity.Config{Sentry: &identity.Sentry{Address: freeAddress(t), TrustAnchors: string(ca.PEM()), Keep: dir}}, checkout, quiet)
+	return keepingBy(t, ca, dir, freeAddress(t))
+}
+
+// keepingBy names the Sentry.
+func keepingBy(t *testing.T, ca *identitytest.CA, dir, address string) (s *identity.Source, path string) {
+	t.Helper()
+	s, err := identity.New(identity.Config{Sentry: &identity.Sentry{Address: address, TrustAnchors: string(ca.PEM()), Keep: dir}}, checkout, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,6 +93,34 @@ func TestAKeptCertificateCounts(t *testing.T) {
 			t.Error("it counts")
 		}
 	})
+}
+
+// Where its issuer is about to end, a new certificate is asked for.
+func TestACertificateIsRenewedBeforeItsIssuerEnds(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	for in, asks := range map[time.Duration]bool{40 * time.Second: true, 40 * time.Minute: false} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{}, 1)
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				asked <- struct{}{}
+				conn.Close()
+			}
+		}()
+		s, path := keepingBy(t, ca, t.TempDir(), l.Addr().String())
+		pair := ca.Intermediate(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(in) }).Issue(checkout)
+		identitytest.Write(t, path, append(pair.Key, pair.Cert...))
+		if err := s.Load(t.Context()); err != nil {
+			t.Errorf("the issuer ends in %s: %v", in, err)
+		}
+		l.Close()
+		if len(asked) == 1 != asks {
+			t.Errorf("the issuer ends in %s: asks is %v", in, !asks)
+		}
+	}
 }
 
 // A command has its certificate from Sentry once. While that one is frozen, it goes by what it has.

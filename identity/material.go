@@ -21,7 +21,8 @@ type material struct {
 	cert  *tls.Certificate // with its Leaf
 	roots roots
 
-	vouching roots // those of roots that the certificate chains to
+	vouching roots             // those of roots that the certificate chains to
+	ends     *x509.Certificate // the one that ends first of those that peers verify it by
 
 	from       [32]byte      // fingerprint of the origin's input
 	obtained   time.Time     // with a monotonic reading
@@ -48,7 +49,17 @@ func newMaterial(cert *tls.Certificate, roots roots) (*material, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	return &material{id: id, cert: cert, roots: roots, vouching: roots.vouchingFor(cert.Certificate), obtained: time.Now()}, nil
+	m := &material{id: id, cert: cert, obtained: time.Now()}
+	m.trust(roots)
+	return m, nil
+}
+
+// trust sets the roots. An issuer that was presented with the leaf may end before it.
+func (m *material) trust(by roots) {
+	m.roots = by
+	if m.vouching, m.ends = by.vouchingFor(m.cert.Certificate); m.ends == nil {
+		m.ends = m.cert.Leaf
+	}
 }
 
 // check checks that the material is valid and names the app, unless app is zero.
@@ -59,10 +70,13 @@ func (m *material) check(app catalog.App, now time.Time) error {
 	return m.valid(now)
 }
 
-// valid checks the certificate's validity period.
+// valid checks the certificate's validity period, which ends with its issuer's.
 func (m *material) valid(now time.Time) error {
 	leaf := m.cert.Leaf
 	switch {
+	case !m.ends.Equal(leaf) && now.After(m.ends.NotAfter):
+		return fmt.Errorf("certificate of %s counts no more, since its issuer %s expired at %s; by this machine's clock it is %s",
+			m.id.App, describe(m.ends), m.ends.NotAfter.Format(time.RFC3339), toMinute(now))
 	case now.After(leaf.NotAfter):
 		return fmt.Errorf("certificate of %s expired at %s; by this machine's clock it is %s",
 			m.id.App, leaf.NotAfter.Format(time.RFC3339), toMinute(now))

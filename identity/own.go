@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/x509"
 	"slices"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 )
@@ -47,18 +48,37 @@ func (s *Source) Vouching() (all []string) {
 
 func (r roots) has(c *x509.Certificate) bool { return slices.ContainsFunc(r, c.Equal) }
 
-// vouchingFor returns the roots that a certificate chains to.
-func (r roots) vouchingFor(chain [][]byte) (all roots) {
+// vouchingFor returns the roots that a certificate chains to, and the certificate below them that
+// ends first on the way that lasts longest; nil without a way. A way that has ended since an issuer
+// has is known by that.
+func (r roots) vouchingFor(chain [][]byte) (all roots, ends *x509.Certificate) {
 	certs := make([]*x509.Certificate, 0, len(chain))
 	for _, der := range chain {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			certs = append(certs, c)
 		}
 	}
-	for _, root := range r {
-		if _, _, err := x509svid.Verify(certs, roots{root}); err == nil {
-			all = append(all, root)
+	try := func(at time.Time) {
+		for _, root := range r {
+			_, ways, err := x509svid.Verify(certs, roots{root}, x509svid.WithTime(at))
+			if err == nil {
+				all = append(all, root)
+			}
+			for _, way := range ways {
+				if first := endsFirst(way[:len(way)-1]); ends == nil || first.NotAfter.After(ends.NotAfter) {
+					ends = first
+				}
+			}
 		}
 	}
-	return all
+	if try(time.Now()); len(all) == 0 && len(certs) > 0 {
+		try(endsFirst(certs).NotAfter)
+		all = nil
+	}
+	return all, ends
+}
+
+// endsFirst returns the certificate that ends first. Of two that end together, it is the leaf.
+func endsFirst(chain []*x509.Certificate) *x509.Certificate {
+	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 }

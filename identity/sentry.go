@@ -58,7 +58,8 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 	now := time.Now()
 	if old != nil && old.from != from && old.valid(now) == nil {
 		next := *old
-		next.roots, next.vouching, next.from = anchors, anchors.vouchingFor(old.cert.Certificate), from
+		next.trust(anchors)
+		next.from = from
 		next.renewIn(now.Sub(old.obtained))
 		return &next, nil
 	}
@@ -70,7 +71,7 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 		return nil, err
 	}
 	m.from = from
-	tenth := max(0, m.cert.Leaf.NotAfter.Sub(now)/20) // of half its validity
+	tenth := max(0, m.ends.NotAfter.Sub(now)/20) // of half its validity
 	m.renewIn(max(9*tenth+mathrand.N(2*tenth+1), time.Second))
 	return m, nil
 }

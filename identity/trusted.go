@@ -65,7 +65,7 @@ func (s *Source) Trusted() []Trusted {
 func (s *Source) Own() (all []Trusted) {
 	if m, ok := s.current.Load(); ok {
 		own := trusted(OwnCertificate, "", m.cert.Leaf)
-		own.Err = s.Err() // of the renewal
+		own.NotAfter, own.Err = m.ends.NotAfter, s.Err() // of the renewal
 		all = append(all, own)
 		for _, root := range m.roots {
 			all = append(all, trusted(OwnRoot, "", root))

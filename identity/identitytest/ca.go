@@ -28,6 +28,8 @@ type CA struct {
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+
+	above *CA // of an issuer
 }
 
 // Pair is a certificate with its key, both in PEM.
@@ -62,11 +64,30 @@ func NewCA(t testing.TB, edits ...func(*x509.Certificate)) *CA {
 	return &CA{t: t, cert: cert, key: key}
 }
 
+// Intermediate makes an authority under this one. What it signs comes with its certificate.
+func (ca *CA) Intermediate(edits ...func(*x509.Certificate)) *CA {
+	ca.t.Helper()
+	key := newKey(ca.t)
+	text := ca.Sign(catalog.App{Namespace: "dapr-system", ID: "issuer"}, &key.PublicKey, append([]func(*x509.Certificate){func(c *x509.Certificate) {
+		c.Subject.CommonName, c.URIs, c.ExtKeyUsage = "identitytest issuer", nil, nil
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
+	}}, edits...)...)
+	block, _ := pem.Decode(text)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		ca.t.Fatalf("parse an issuer: %v", err)
+	}
+	return &CA{t: ca.t, cert: cert, key: key, above: ca}
+}
+
 // LongLived is an edit of a root that does not expire soon.
 func LongLived(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
 
 // PEM is the root's certificate.
 func (ca *CA) PEM() []byte {
+	if ca.above != nil {
+		return ca.above.PEM()
+	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
 }
 
@@ -85,7 +106,7 @@ func (ca *CA) Issue(app catalog.App, edits ...func(*x509.Certificate)) Pair {
 	}
 }
 
-// Sign makes a certificate for an app's public key, in PEM, as [CA.Issue] does.
+// Sign makes a certificate for an app's public key, in PEM with its issuer, as [CA.Issue] does.
 func (ca *CA) Sign(app catalog.App, key any, edits ...func(*x509.Certificate)) []byte {
 	ca.t.Helper()
 	template := &x509.Certificate{
@@ -103,7 +124,11 @@ func (ca *CA) Sign(app catalog.App, key any, edits ...func(*x509.Certificate)) [
 	if err != nil {
 		ca.t.Fatalf("sign a certificate for %s: %v", app, err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if ca.above != nil {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})...)
+	}
+	return text
 }
 
 // Config issues a certificate for an app and writes it, its key and the root into a
