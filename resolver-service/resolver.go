@@ -73,6 +73,9 @@ func (s *Service) buildResolver() (err error) {
 	if r.stream, err = stream.New(cfg, s.topology, s.registry, s.log); err != nil {
 		return err
 	}
+	if shared := s.sources.shared; shared != nil {
+		s.cutOff = &cutOff{reach: s.links.Reach, tell: shared.Hears, others: shared.Members, turnAway: r.stream.TurnAway}
+	}
 	r.objects = objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 		PreferZone: s.cfg.preferZone(),

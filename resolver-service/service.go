@@ -54,6 +54,7 @@ type Service struct {
 	metrics     *admin.Metrics
 	age         revisionAge
 	findings    findings
+	cutOff      *cutOff // nil: there are no other replicas, or they tell each other nothing
 	health      *callhealth.Health
 	files       files
 	connections *connections
@@ -258,6 +259,9 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 	}
 	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
+	if s.cutOff != nil {
+		core.start("replicas", s.cutOff.run)
+	}
 	core.start("calls", s.followCalls)
 	core.start("files", s.followFiles)
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })

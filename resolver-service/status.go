@@ -44,6 +44,9 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.sources.addStatus(answer)
 	s.addRefusals(answer)
 	s.addUnreached(answer)
+	if s.cutOff != nil {
+		s.cutOff.addStatus(answer)
+	}
 	s.addCallFaults(answer)
 	s.addPolicies(answer)
 	return answer

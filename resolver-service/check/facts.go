@@ -252,6 +252,20 @@ func peerNames(f *Facts) (all []Result) {
 	return all
 }
 
+// lostPeers finds peers that other replicas hear.
+func lostPeers(f *Facts) (all []Result) {
+	for _, p := range f.Status.GetPeers() {
+		if by := p.GetHeardBy(); len(by) > 0 {
+			all = append(all, Result{
+				Level: Fail, Kind: ofPeer, Name: p.GetCluster(),
+				Found: fmt.Sprintf("replica %s does not hear it, and %s does; sidecars are sent there", f.Status.GetReplica(), strings.Join(by, ", ")),
+				Fix:   "see what stands between this replica's machine and the gateways: isthmus status --peer " + p.GetCluster(),
+			})
+		}
+	}
+	return all
+}
+
 // oneWay finds peers that follow nothing here, though apps are exported to them.
 func oneWay(f *Facts) (all []Result) {
 	for _, p := range f.Status.GetPeers() {

@@ -69,6 +69,9 @@ func TestFactsHaveNames(t *testing.T) {
 		{"sidecars don't reach a peer", func(f *Facts) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connected", Hears: "connected", UnreachedBy: 3, Callers: 3}}
 		}, "peer-link fail peer east"},
+		{"another replica hears a peer", func(f *Facts) {
+			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "stale", HeardBy: []string{"r2"}}}
+		}, "peer-link fail peer east\npeer-elsewhere fail peer east"},
 		{"a peer does not hear us", func(f *Facts) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connected", Hears: "stale"}}
 		}, "peer-one-way warn peer east"},

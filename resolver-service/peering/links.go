@@ -106,6 +106,25 @@ func (l *Links) Status() []*v1alpha1.PeerStatus {
 	return all
 }
 
+// Reach tells whether messages of a cluster arrive here.
+type Reach struct {
+	Cluster    string
+	Heard      bool // within StaleAfter, or it said that it restarts
+	StaleAfter time.Duration
+}
+
+// Reach returns it for each link, in no particular order.
+func (l *Links) Reach() []Reach {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]Reach, 0, len(l.links))
+	for cluster, r := range l.links {
+		s := r.lease.state()
+		all = append(all, Reach{cluster, s.fresh || !s.last.IsZero() && time.Since(s.last) < s.after, s.after})
+	}
+	return all
+}
+
 // SetUnreachable marks a cluster as stale while callers agree that they don't reach it. An empty
 // reason lifts that.
 func (l *Links) SetUnreachable(cluster, why string) {

@@ -199,6 +199,7 @@ type Server struct {
 	evidence  *evidence
 	limiter   streamLimiter
 	calls     callLog
+	away      *turnAway
 	snapshot  *snapshotFile
 	metrics   *metrics
 	log       *slog.Logger
@@ -232,6 +233,7 @@ var errStopping = status.Error(codes.Unavailable, "the resolver service is stopp
 func New(cfg Config, t *topology.Topology, reg prometheus.Registerer, log *slog.Logger) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, topology: t, registry: newRegistry(t, cfg.Share, cfg.Clock, cfg.RejoinTimeout, log), log: log, restored: make(chan struct{}), limiter: streamLimiter{open: map[appSource]map[string]int{}}}
+	s.away = newTurnAway()
 	s.evidence = newEvidence(cfg.Unreachable)
 	s.throttled = throttle.New(log, throttle.Interval)
 	s.hellos, s.messages = budget.New(hellosTotal, hellosShare), budget.New(messagesTotal, messagesShare)

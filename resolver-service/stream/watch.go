@@ -140,13 +140,22 @@ func (w *watch) serve(ctx context.Context) error {
 	}
 	w.s.metrics.open.Inc()
 	defer w.s.metrics.open.Dec()
+	until, err := w.s.away.admit(appSource{w.hello.app, sourceOf(ctx)}, time.Now())
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(until, func() { w.end(context.Cause(until)) })()
 	if w.hello.instance != nil {
-		w.held = &registration{instance: *w.hello.instance, superseded: func() { w.end(errSuperseded) }}
+		moved, move := context.WithCancel(context.Background())
+		w.held = &registration{instance: *w.hello.instance, superseded: func() {
+			move()
+			w.end(errSuperseded)
+		}}
 		if _, err := w.s.registry.request(ctx, register, w.held); err != nil {
 			return unavailable(err)
 		}
 		// The instance leaves with the stream, however that ends.
-		defer func() { _, _ = w.s.registry.request(context.WithoutCancel(ctx), withdraw, w.held) }()
+		defer w.withdraw(until, moved)
 	}
 	if err := w.s.topology.AtLeast(ctx, w.hello.app, w.hello.revision); err != nil {
 		return unavailable(err)
@@ -175,6 +184,26 @@ func (w *watch) serve(ctx context.Context) error {
 		defer stop()
 	}
 	return w.follow(ctx)
+}
+
+// withdraw ends the registration. That of a client that was turned away stays until it has moved,
+// or had the time for it: so its app is in views throughout.
+func (w *watch) withdraw(away, moved context.Context) {
+	withdrawn := func() { _, _ = w.s.registry.request(context.WithoutCancel(w.stream.Context()), withdraw, w.held) }
+	if away.Err() == nil {
+		withdrawn()
+		return
+	}
+	w.s.running.Go(func() {
+		limit := time.NewTimer(TurnAwayFor)
+		defer limit.Stop()
+		select {
+		case <-limit.C:
+		case <-moved.Done():
+		case <-w.s.stopping.Done():
+		}
+		withdrawn()
+	})
 }
 
 func unavailable(err error) error {

@@ -8064,6 +8064,9 @@ type PeerStatus struct {
 	RecentLapses []*Lapse `protobuf:"bytes,24,rep,name=recent_lapses,json=recentLapses,proto3" json:"recent_lapses,omitempty"`
 	// About another cluster that answers under this one's name, and is refused; empty without one.
 	SecondService string `protobuf:"bytes,25,opt,name=second_service,json=secondService,proto3" json:"second_service,omitempty"`
+	// Other replicas of this cluster that hear it, while this one has not for so long that it sends
+	// its sidecars to them.
+	HeardBy       []string `protobuf:"bytes,26,rep,name=heard_by,json=heardBy,proto3" json:"heard_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8271,6 +8274,13 @@ func (x *PeerStatus) GetSecondService() string {
 		return x.SecondService
 	}
 	return ""
+}
+
+func (x *PeerStatus) GetHeardBy() []string {
+	if x != nil {
+		return x.HeardBy
+	}
+	return nil
 }
 
 // Lapse is one time that a peer's lease ended.
@@ -10495,7 +10505,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x9a\a\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xb5\a\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -10523,7 +10533,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aversion\x18\x16 \x01(\tR\aversion\x12$\n" +
 	"\x0eclock_ahead_ms\x18\x17 \x01(\x03R\fclockAheadMs\x12<\n" +
 	"\rrecent_lapses\x18\x18 \x03(\v2\x17.isthmus.v1alpha1.LapseR\frecentLapses\x12%\n" +
-	"\x0esecond_service\x18\x19 \x01(\tR\rsecondService\"Y\n" +
+	"\x0esecond_service\x18\x19 \x01(\tR\rsecondService\x12\x19\n" +
+	"\bheard_by\x18\x1a \x03(\tR\aheardBy\"Y\n" +
 	"\x05Lapse\x12\x1c\n" +
 	"\n" +
 	"at_unix_ms\x18\x01 \x01(\x03R\batUnixMs\x12 \n" +

@@ -73,6 +73,7 @@ type Source struct {
 	registered *registered
 	replicated *replicated
 	settled    atomic.Bool
+	hears      atomic.Pointer[[]string]
 	news       sync.Mutex // held from a change of others until it is told, so that none overtakes another
 
 	telling sync.Mutex // one call of emit at a time, and guards the rest

@@ -22,6 +22,8 @@ type member struct {
 	// Common is what all replicas of one cluster have in common, by what it is called: those
 	// that differ in it are of two clusters, or a new configuration has not reached all.
 	Common map[string]string `json:"common,omitempty"`
+	// Hears are the clusters that the replica hears, in order.
+	Hears []string `json:"hears,omitempty"`
 
 	gone bool // its key is; something else that it wrote is not yet
 }
@@ -38,10 +40,41 @@ func (s *Source) Describe(common func() map[string]string) { s.common = common }
 // self is what is written of this replica.
 func (s *Source) self() member {
 	m := member{Replica: s.replica, Settled: s.settled.Load()}
+	if hears := s.hears.Load(); hears != nil {
+		m.Hears = *hears
+	}
 	if s.common != nil {
 		m.Common = s.common()
 	}
 	return m
+}
+
+// Hears has other replicas told which clusters this one hears.
+func (s *Source) Hears(clusters []string) {
+	clusters = slices.Sorted(slices.Values(clusters))
+	if before := s.hears.Swap(&clusters); before == nil || !slices.Equal(*before, clusters) {
+		s.registered.wakeWriter()
+	}
+}
+
+// Member is another replica that serves sidecars.
+type Member struct {
+	Replica string
+	Hears   []string // the clusters that it hears
+}
+
+// Members are the other replicas of this cluster that have settled.
+func (s *Source) Members() (all []Member) {
+	self, o := s.self(), s.replicated
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for lease, m := range o.present {
+		if lease != s.leases.first && m.Settled && !m.gone && self.differs(m) == "" {
+			all = append(all, Member{m.Replica, m.Hears})
+		}
+	}
+	slices.SortFunc(all, func(a, b Member) int { return strings.Compare(a.Replica, b.Replica) })
+	return all
 }
 
 // replica notes that a replica has come, or gone.

@@ -77,6 +77,22 @@ func TestWhatIsRegisteredHereIsLeftOut(t *testing.T) {
 	seenBySecond.await(t, "")
 }
 
+// Replicas tell each other which clusters they hear, once they have settled.
+func TestReplicasTellWhomTheyHear(t *testing.T) {
+	p := newPlace(t, &plain)
+	first, second := p.replica(t, "r1", p.Server.Addr()), p.replica(t, "r2", p.Server.Addr())
+	follow(t, first.Source)
+	await := func(want string) {
+		t.Helper()
+		serverstest.Await(t, "the first knows "+want, func() bool { return fmt.Sprint(first.Members()) == want })
+	}
+	second.Hears([]string{"north", "east"})
+	second.Settle()
+	await("[{r2 [east north]}]")
+	second.Hears(nil)
+	await("[{r2 []}]")
+}
+
 // A sidecar goes from the first replica to the second, and the first notices late.
 func TestASidecarThatMovesIsNeverAway(t *testing.T) {
 	p := newPlace(t, &plain)
