@@ -3,6 +3,8 @@ package resolverservice
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,5 +111,58 @@ func TestTheServiceInKubernetesMayNotWriteObjects(t *testing.T) {
 	manifest(t, "writer.yaml", "ClusterRoleBinding", &binding)
 	if binding.RoleRef.Name != "isthmus-writer" || binding.Subjects[0].Name != "isthmus" {
 		t.Errorf("writer.yaml: %+v", binding)
+	}
+}
+
+// numbersOf calls found for each number of a configuration, by its path.
+func numbersOf(in reflect.Type, path []string, found func(path []string)) {
+	switch in.Kind() {
+	case reflect.Pointer:
+		numbersOf(in.Elem(), path, found)
+	case reflect.Slice:
+		numbersOf(in.Elem(), append(slices.Clone(path), "items"), found)
+	case reflect.Struct:
+		for i := range in.NumField() {
+			field := in.Field(i)
+			name, more, tagged := strings.Cut(field.Tag.Get("yaml"), ",")
+			switch {
+			case name == "-" || !tagged && name == "":
+			case strings.Contains(more, "inline"):
+				numbersOf(field.Type, path, found)
+			default:
+				numbersOf(field.Type, append(slices.Clone(path), "properties", name), found)
+			}
+		}
+	case reflect.Int, reflect.Float64:
+		found(path)
+	}
+}
+
+// TestTheChartKnowsEachNumberOfAConfiguration, so that it refuses others before a service does.
+func TestTheChartKnowsEachNumberOfAConfiguration(t *testing.T) {
+	text, err := os.ReadFile("../deploy/chart/isthmus/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema map[string]any
+	if err := yaml.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	numbersOf(reflect.TypeFor[Config](), []string{"properties", "config"}, func(path []string) {
+		count++
+		at := schema
+		for _, step := range path {
+			if name, is := at["$ref"].(string); is {
+				at, _ = schema["$defs"].(map[string]any)[strings.TrimPrefix(name, "#/$defs/")].(map[string]any)
+			}
+			at, _ = at[step].(map[string]any)
+		}
+		if at == nil || at["type"] == nil && at["$ref"] == nil {
+			t.Errorf("values.schema.json has nothing at %s", strings.Join(path, "/"))
+		}
+	})
+	if count < 15 {
+		t.Errorf("a configuration has %d numbers", count)
 	}
 }

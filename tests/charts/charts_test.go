@@ -146,7 +146,7 @@ var sets = map[string]struct {
 	"sidecars": {values: "sidecars: {namespaces: [shop, finance], settings: {lastGood: /var/lib/isthmus/view.json}, configuration: {tracing: {samplingRate: '0.1'}}}\nimage: {registry: registry.example/mesh, tag: v1.2.3}",
 		has: []string{"kind: MutatingAdmissionPolicy", "registry.example/mesh/daprd-isthmus:v1.2.3", "lastGood: /var/lib/isthmus/view.json", "samplingRate: \"0.1\"", "middleware.http.isthmus"}},
 	"policies and what pods declare": {values: "config: {declared: {annotations: true}, guard: enforce, policies: {kubernetes: {kinds: [network, istio]}}, instances: {kubernetes: {serviceAccounts: true}}, store: {kubernetes: {translate: [smi, mcs]}}}",
-		has: []string{"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isthmus-policies}", "name: isthmus-policies-lease}", "name: isthmus-instances-pods}", "name: isthmus-translate}", "guard: enforce"}},
+		has: []string{"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isthmus-policies-network}", "kind: ClusterRole, name: isthmus-policies-istio}", "name: isthmus-policies-lease}", "name: isthmus-instances-pods}", "name: isthmus-translate}", "guard: enforce"}},
 	"another store": {values: "config: {store: {etcd: {endpoints: [etcd:2379]}}, instances: {etcd: {endpoints: [etcd:2379]}}}\nwriteObjects: true", has: []string{"name: isthmus-writer}"}},
 	"monitoring": {values: "monitoring: {podMonitor: {enabled: true}, rules: {enabled: true, labels: {release: prometheus}}, dashboards: {enabled: true, annotations: {grafana_folder: Isthmus}}}",
 		has: []string{"kind: PodMonitor", "targetLabel: isthmus_cluster, replacement: west", "kind: PrometheusRule", "alert: IsthmusDown", "{{ $labels.instance }}", "isthmus-clusters.json: |", `grafana_dashboard: "1"`, "grafana_folder: Isthmus"}},
@@ -260,6 +260,10 @@ func TestWrongValuesAreRefusedBeforeAnythingIsApplied(t *testing.T) {
 		"cluster: west\ndns: {forwarders: [10.0.0.1]}":       "at '/dns/forwarders/0'",
 		"cluster: west\nimage: {digest: latest}":             "at '/image/digest'",
 		"cluster: west\nsidecars: {namespaces: [Shop]}":      "at '/sidecars/namespaces/0'",
+		"cluster: west\nconfig: {gateway: {maxConnections: abc}}":       "at '/config/gateway/maxConnections': got string, want integer",
+		"cluster: west\nconfig: {gateway: {maxConnections: 2000000.5}}": "at '/config/gateway/maxConnections'",
+		"cluster: west\nconfig: {gateway: {maxConnections: '2e6'}}":     "at '/config/gateway/maxConnections': got string, want integer",
+		"cluster: west\nconfig: {instances: {delegates: [{most: x}]}}":  "at '/config/instances/delegates/0/most'",
 		"cluster: west\nnetworkPolicy: {enabled: 'yes'}":     "at '/networkPolicy/enabled'",
 	} {
 		if out, err := render(t, "isthmus-system", values); err == nil || !strings.Contains(err.Error(), want) {

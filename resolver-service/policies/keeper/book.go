@@ -233,7 +233,7 @@ func (b *book) work(ctx context.Context) (wait time.Duration) {
 		case err != nil:
 			f.times++
 			pause = live.Backoff(firstPause, longestPause, f.times)
-			b.err = advise(fmt.Errorf("%s: %w", b.name(at), err), "isthmus-policies")
+			b.err = advise(fmt.Errorf("%s: %w", b.name(at), err), b.k.policiesRoles())
 			f.err = b.err
 			b.k.log.Warn("write", "a policy can't be written; the others are", "object", b.name(at), "err", b.err)
 			fallthrough

@@ -104,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.update(func(s *Status) { s.Holder, s.Leads = holder, leads })
 		if leads {
 			began := time.Now()
-			err = advise(k.leading(ctx), policiesRole)
+			err = advise(k.leading(ctx), k.policiesRoles())
 			if time.Since(began) > longestPause {
 				failures = 0
 			}
@@ -126,23 +126,32 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// The roles that a Keeper needs.
-const (
-	policiesRole = "isthmus-policies"
-	leaseRole    = "isthmus-policies-lease"
-)
+// leaseRole is the role for the lease; for each kind of policy there is one more.
+const leaseRole = "isthmus-policies-lease"
+
+func policiesRole(kind policies.Kind) string { return "isthmus-policies-" + string(kind) }
+
+func (k *Keeper) policiesRoles() string {
+	var names []string
+	for _, kind := range k.cfg.Kinds {
+		names = append(names, policiesRole(kind))
+	}
+	return strings.Join(names, ", ")
+}
 
 // Account is what a Keeper needs in Kubernetes.
 func (k *Keeper) Account() apiserver.Account {
-	role := apiserver.Role{Name: policiesRole}
+	var roles []apiserver.Role
 	for _, kind := range k.cfg.Kinds {
+		role := apiserver.Role{Name: policiesRole(kind)}
 		for _, r := range resourcesOf(kind) {
 			group, _, _ := strings.Cut(r.version, "/")
 			role.Rights = append(role.Rights, apiserver.Rights(group, "", []string{r.plural}, "get", "list", "watch", "create", "patch", "delete")...)
 		}
+		roles = append(roles, role)
 	}
 	lease := apiserver.Role{Name: leaseRole, Rights: apiserver.Rights("coordination.k8s.io", k.cfg.Namespace, []string{"leases"}, "get", "create", "update")}
-	return apiserver.Account{Server: k.api, Roles: []apiserver.Role{role, lease}}
+	return apiserver.Account{Server: k.api, Roles: append(roles, lease)}
 }
 
 // advise adds what to do about an error.

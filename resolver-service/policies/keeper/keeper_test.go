@@ -31,7 +31,9 @@ func prepare() error {
 	for _, args := range []string{"create namespace shop", "create namespace finance", "create namespace isthmus-system",
 		crds + "dapr-configuration.yaml", crds + "istio-authorizationpolicy.yaml", crds + "linkerd-server.yaml", crds + "linkerd-meshtlsauthentication.yaml",
 		crds + "linkerd-authorizationpolicy.yaml", "wait --for=condition=Established --all --timeout=60s crd",
-		"apply -f ../../../deploy/kubernetes/rbac.yaml", "create clusterrolebinding service --clusterrole=isthmus-policies --user=service",
+		"apply -f ../../../deploy/kubernetes/rbac.yaml",
+		"create clusterrolebinding network --clusterrole=isthmus-policies-network --user=service", "create clusterrolebinding istio --clusterrole=isthmus-policies-istio --user=service",
+		"create clusterrolebinding linkerd --clusterrole=isthmus-policies-linkerd --user=service", "create clusterrolebinding dapr --clusterrole=isthmus-policies-dapr --user=service",
 		"create rolebinding service -n isthmus-system --clusterrole=isthmus-policies-lease --user=service"} {
 		if err := shared.Kubectl(strings.Fields(args)...); err != nil {
 			return err

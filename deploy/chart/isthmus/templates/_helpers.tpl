@@ -67,6 +67,6 @@ endpoints: {{ hasKey (dig "instances" dict $c) "kubernetes" }}
 pods: {{ or (dig "declared" "annotations" false $c) (dig "serviceAccounts" false $instances) (dig "zoneLabel" "" $instances) | not | not }}
 objects: {{ hasKey (dig "store" dict $c) "kubernetes" }}
 translate: {{ dig "store" "kubernetes" "translate" list $c | not | not }}
-policies: {{ dig "policies" "kubernetes" "kinds" list $c | not | not }}
+policies: {{ dig "policies" "kubernetes" "kinds" list $c | default list | toJson }}
 operators: {{ dig "listen" "kubernetes" "" $c | not | not }}
 {{- end }}
