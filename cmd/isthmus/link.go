@@ -25,7 +25,7 @@ func newLink(c *connection) *cobra.Command {
 Their resolver services meet at a gateway, prove themselves, and each writes the Cluster object of
 the other. Both commands print the same four words if nobody is in between.`,
 		Example: `  isthmus link invite west --context east
-  isthmus link accept 'isthmus-link-1.…' --context west`,
+  isthmus link accept --context west`,
 		RunE: unknownCommand,
 		Args: cobra.ArbitraryArgs,
 	}
@@ -152,10 +152,11 @@ func (l *linking) writeObject() error {
 	return err
 }
 
-// secretArgument is an argument, or standard input where it is "-".
-func secretArgument(cmd *cobra.Command, arg string) (string, error) {
-	if arg != "-" {
-		return arg, nil
+// secretArgument is the argument, or a line of standard input if there is none, or it is "-".
+func secretArgument(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 && args[0] != "-" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: an argument is a secret no longer: lists of processes and the shell's history show it; leave it out, and paste it or pipe it in")
+		return args[0], nil
 	}
 	if f, ok := cmd.InOrStdin().(*os.File); ok && show.ScreenOf(f).Terminal {
 		fmt.Fprintln(cmd.ErrOrStderr(), "paste the invitation, and press Enter:")

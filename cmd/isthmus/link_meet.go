@@ -92,24 +92,25 @@ func printInvitation(cmd *cobra.Command, format show.Format, aside bool, answer 
 	if _, err := fmt.Fprintln(out, answer.GetInvitation()); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "for cluster %s, once, until %s; there: isthmus link accept '…'\nit is a secret until then; isthmus link revoke %.8s ends it\n",
+	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "for cluster %s, once, until %s; there: isthmus link accept, which asks for it\nit is a secret until then; isthmus link revoke %.8s ends it\n",
 		state.GetCluster(), time.UnixMilli(state.GetExpiresUnixMs()).Format(time.RFC3339), state.GetId())
 	return err
 }
 
 func newLinkAccept(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "accept INVITATION",
+		Use:   "accept [INVITATION]",
 		Short: "Accept another cluster's invitation",
 		Long: `Accept an invitation. The resolver service of this cluster meets the one that invites, through its
 gateway; this command only tells it to. Then each has the Cluster object of the other, and this
 command says which sidecars still lack the other's roots.
 
-With - the invitation is read from standard input, where no list of processes shows it.`,
-		Example: `  isthmus link accept 'isthmus-link-1.…'
-  isthmus link accept - --confirm < invitation
-  isthmus link accept - --out clusters/east.yaml < invitation`,
-		Args: arguments(cobra.ExactArgs(1)),
+Without an argument, or with -, the invitation is read from standard input. As an argument it would
+be in lists of processes and in the shell's history.`,
+		Example: `  isthmus link accept
+  isthmus link accept --confirm < invitation
+  isthmus link accept --out clusters/east.yaml < invitation`,
+		Args: arguments(cobra.MaximumNArgs(1)),
 	}
 	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)
@@ -120,7 +121,7 @@ With - the invitation is read from standard input, where no list of processes sh
 		if *without && len(flags.gateways) > 0 {
 			return misused(errors.New("--gateway and --no-gateway exclude each other; keep one"))
 		}
-		invitation, err := secretArgument(cmd, args[0])
+		invitation, err := secretArgument(cmd, args)
 		if err != nil {
 			return fmt.Errorf("read the invitation from standard input: %w", err)
 		}
