@@ -163,6 +163,10 @@ func (h *Health) fault(w *seen, now time.Time) *v1alpha1.CallFault {
 			f.Why = "the guard does not know yet who may call"
 		}
 		f.Fix = explain(w, "see isthmus calls %[2]s; to let it in, write AppEndpoints for a caller of this cluster, and an AppExport for any other")
+		if w.why == passedOn {
+			f.Why = passedOn
+			f.Fix = explain(w, "have %[1]s call that app by its own sidecar, with its own selection; a sidecar passes no call on. isthmus events names the sidecar")
+		}
 	case byCall:
 		f.Check, f.Why = CallsFailed, cmp.Or(w.why, meaning[w.outcome])
 		f.Fix = explain(w, "see isthmus explain --from %s %s --probe, and the log of the callee's sidecar")
@@ -170,6 +174,9 @@ func (h *Health) fault(w *seen, now time.Time) *v1alpha1.CallFault {
 	f.What = f.sentence(now)
 	return f.CallFault
 }
+
+// passedOn is why a guard refuses a call that is meant for another app.
+const passedOn = "the call is for another app, which this app's sidecar was to pass it on to"
 
 // fault is a fault in the making.
 type fault struct{ *v1alpha1.CallFault }

@@ -68,6 +68,12 @@ func guarded(cluster string, refused, letIn uint64) *v1alpha1.CallReport {
 	return &v1alpha1.CallReport{Calls: []*v1alpha1.CallCount{{Caller: wire.App(checkout), Domain: "public", Cluster: cluster, Refused: refused, LetIn: letIn}}}
 }
 
+func passedOnCalls(refused, relayed uint64) *v1alpha1.CallReport {
+	m := guarded("local", refused, 0)
+	m.Calls[0].Relayed = relayed
+	return m
+}
+
 // TestWhatReportsShow has a row for each way in which calls fail, with what is said of it.
 func TestWhatReportsShow(t *testing.T) {
 	const change = "; before it: AppEndpoints shop/checkout was deleted at 11:59:58Z"
@@ -80,6 +86,10 @@ func TestWhatReportsShow(t *testing.T) {
 			"fail calls-refused checkout>orders: 306 calls were refused in the last minute, for 1s: not found: this cluster has no app shop/orders" + change},
 		"a guard refuses a caller here": {orders, guarded("local", 3, 0),
 			"fail calls-refused checkout>orders: 3 calls were refused in the last minute, for 1s: denied: nothing lets this caller in" + change},
+		"a guard passes no call on": {orders, passedOnCalls(4, 4),
+			"fail calls-refused checkout>orders: 4 calls were refused in the last minute, for 1s: denied: the call is for another app, which this app's sidecar was to pass it on to" + change},
+		"a guard passes no call on, and lets in no other": {orders, passedOnCalls(4, 3),
+			"fail calls-refused checkout>orders: 4 calls were refused in the last minute, for 1s: denied: nothing lets this caller in" + change},
 		"a guard refuses some of a caller elsewhere": {orders, guarded("east", 1, 9),
 			"warn calls-refused checkout>orders: 1 of 10 calls from cluster east were refused in the last minute, for 1s: denied: nothing lets this caller in" + change},
 		"calls fail": {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Failed: 5, Code: "Unavailable"}),

@@ -163,8 +163,11 @@ func entriesOf(app catalog.App, m *v1alpha1.CallReport) (all []entry, err error)
 			way:   way{source: byGuard, caller: catalog.App{Namespace: c.GetCaller().GetNamespace(), ID: c.GetCaller().GetId()}, callee: app, cluster: catalog.LocalCluster},
 			tally: tally{refused: c.GetRefused() + c.GetNotReady(), fine: c.GetLetIn() + c.GetObserved()}, outcome: catalog.Denied.String(),
 		}
-		if c.GetRefused() == 0 {
+		switch {
+		case c.GetRefused() == 0:
 			e.outcome = catalog.NotReady.String()
+		case c.GetRelayed() == c.GetRefused():
+			e.why = passedOn
 		}
 		if cluster := c.GetCluster(); cluster == catalog.LocalCluster || catalog.CheckCluster(cluster) == nil {
 			e.callerCluster = cluster
@@ -194,6 +197,9 @@ func (l *log) add(app catalog.App, e *entry, now time.Time) {
 			r.since, r.settled, r.window = now, false, [slots]tally{}
 		}
 		r.last, r.outcome, r.why = now, cmp.Or(e.outcome, r.outcome), cmp.Or(e.why, r.why)
+		if e.source == byGuard {
+			r.why = e.why // each report tells it
+		}
 	}
 	if e.fine > 0 {
 		r.fineAt = now

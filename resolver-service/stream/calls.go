@@ -102,22 +102,19 @@ func (s *Server) Calls(callee catalog.App) []*CallRecord {
 
 // What a sidecar says of its guard.
 const (
-	guardUnsaid  = iota // it is older, or has just begun
-	guardLoaded         // it sees the calls that the app gets
-	guardMissing        // calls by HTTP pass without it
+	guardUnsaid = iota // it is older, or has just begun
+	guardLoaded        // it sees the calls that the app gets
 )
 
 // Observers are the sidecars of an app, by what they say of their guards.
-type Observers [guardMissing + 1]int
+type Observers [guardLoaded + 1]int
 
 // Blind tells why calls of the app may be unseen; empty if its sidecars see them all.
 func (o Observers) Blind() string {
-	all := o[guardUnsaid] + o[guardLoaded] + o[guardMissing]
+	all := o[guardUnsaid] + o[guardLoaded]
 	switch {
 	case all == 0:
 		return "no sidecar of it is connected here"
-	case o[guardMissing] > 0:
-		return fmt.Sprintf("the guard isn't loaded in %d of %d sidecars", o[guardMissing], all)
 	case o[guardUnsaid] > 0:
 		return fmt.Sprintf("%d of %d sidecars don't say whether the guard is loaded; they are older than this service, or have just started", o[guardUnsaid], all)
 	}
@@ -159,11 +156,8 @@ func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
 			return status.Errorf(codes.InvalidArgument, "calls: %v", err)
 		}
 	}
-	if m.GuardLoaded != nil {
-		w.guard.Store(guardMissing)
-		if m.GetGuardLoaded() {
-			w.guard.Store(guardLoaded)
-		}
+	if m.GetGuardLoaded() {
+		w.guard.Store(guardLoaded)
 	}
 	w.s.metrics.refusedCalls.report(w.hello.app, m, time.Now())
 	for _, c := range m.GetCalls() {
