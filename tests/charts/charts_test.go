@@ -255,16 +255,16 @@ func TestWrongValuesAreRefusedBeforeAnythingIsApplied(t *testing.T) {
 		"cluster: local":             "at '/cluster'",
 		"cluster: west\nreplicas: 0": "at '/replicas': minimum: got 0, want 1",
 		"cluster: west\nreplica: 3":  "additional properties 'replica' not allowed",
-		"cluster: west\ngateway: {service: {provider: ec2}}": "at '/gateway/service/provider'",
-		"cluster: west\ndns: {corednsCustom: true}":          "dns.clusterIP is missing",
-		"cluster: west\ndns: {forwarders: [10.0.0.1]}":       "at '/dns/forwarders/0'",
-		"cluster: west\nimage: {digest: latest}":             "at '/image/digest'",
-		"cluster: west\nsidecars: {namespaces: [Shop]}":      "at '/sidecars/namespaces/0'",
+		"cluster: west\ngateway: {service: {provider: ec2}}":            "at '/gateway/service/provider'",
+		"cluster: west\ndns: {corednsCustom: true}":                     "dns.clusterIP is missing",
+		"cluster: west\ndns: {forwarders: [10.0.0.1]}":                  "at '/dns/forwarders/0'",
+		"cluster: west\nimage: {digest: latest}":                        "at '/image/digest'",
+		"cluster: west\nsidecars: {namespaces: [Shop]}":                 "at '/sidecars/namespaces/0'",
 		"cluster: west\nconfig: {gateway: {maxConnections: abc}}":       "at '/config/gateway/maxConnections': got string, want integer",
 		"cluster: west\nconfig: {gateway: {maxConnections: 2000000.5}}": "at '/config/gateway/maxConnections'",
 		"cluster: west\nconfig: {gateway: {maxConnections: '2e6'}}":     "at '/config/gateway/maxConnections': got string, want integer",
 		"cluster: west\nconfig: {instances: {delegates: [{most: x}]}}":  "at '/config/instances/delegates/0/most'",
-		"cluster: west\nnetworkPolicy: {enabled: 'yes'}":     "at '/networkPolicy/enabled'",
+		"cluster: west\nnetworkPolicy: {enabled: 'yes'}":                "at '/networkPolicy/enabled'",
 	} {
 		if out, err := render(t, "isthmus-system", values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q\n%s", values, err, want, out)
