@@ -2,12 +2,12 @@ BIN := $(CURDIR)/bin
 DAPRD_MODULE := components/daprd
 
 # Which of Dapr's components go into daprd: stablecomponents or allcomponents.
-DAPRD_TAGS ?= stablecomponents
+export DAPRD_TAGS ?= stablecomponents
 
 # What is built runs on any Linux, and is the same from the same commit wherever it is built, and
 # whatever tags that has. What vets and checks shares the packages that this compiles.
-build build-full daprd daprd-stock sentry placement operator injector lint: export CGO_ENABLED = 0
-build build-full daprd daprd-stock sentry placement operator injector lint: export GOFLAGS = -trimpath -buildvcs=false
+build build-full deps deps-demo deps-install doctor daprd placement helm lint: export CGO_ENABLED = 0
+build build-full deps deps-demo deps-install doctor daprd placement helm lint: export GOFLAGS = -trimpath -buildvcs=false
 
 .PHONY: help build build-full
 help: ## this list
@@ -22,79 +22,29 @@ build: ## bin/isthmus
 build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's client, or the typed one of Kubernetes
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
-.PHONY: deps deps-demo deps-install
-deps: deps-demo daprd-stock operator consul etcd kubernetes helm coredns dex servers grpc-js sdks ## everything that tests run besides isthmus; some 20 minutes the first time
-deps-demo: first-build sentry daprd placement ## what the demo runs besides isthmus
-deps-install: deps-demo daprd-stock operator injector kubernetes node helm coredns ## what make test-install runs besides isthmus
-	@.ci/servers install
+# What is had of Dapr, of servers and of tools stands in sandbox/programs, one line for each program. Go
+# knows itself what is up to date of our own code, so it is asked each time and mostly does nothing.
+HAVE := go run ./sandbox/have
 
-.PHONY: first-build example
-first-build: # with modules in Go's cache and nothing compiled: 547 s of CPU, 413 s on 2 busy cores
-	@test -e $(BIN)/daprd || echo "The first build takes about 7 minutes on 2 cores, most of them for Dapr's sidecar. Later ones take seconds."
+.PHONY: deps deps-demo deps-install doctor daprd placement helm example clean
+deps: ## everything that make test runs besides isthmus; some 20 minutes the first time
+	@$(HAVE) tests
+deps-demo: ## what the demo runs besides isthmus; some 8 minutes the first time
+	@$(HAVE) demo
+deps-install: ## what make test-install runs besides isthmus
+	@$(HAVE) clusters
+doctor: ## what is here, what is missing, and what it would take to get it
+	@$(HAVE) doctor
+daprd placement helm: ## one program of sandbox/programs, into bin/; others by: go run ./sandbox/have NAME
+	@$(HAVE) $@
 example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sidecar and Sentry, and an app
 	go build -o $(BIN)/example-app ./examples/two-clusters/app
-
-# Go knows itself what is up to date of our own code, so these always run and mostly do nothing.
-.PHONY: daprd daprd-stock sentry placement operator injector
-daprd: ## bin/daprd: Dapr's sidecar with Isthmus loaded
-	@.ci/build daprd $(DAPRD_MODULE) $(BIN)/daprd . github.com/dapr/dapr -tags $(DAPRD_TAGS)
-daprd-stock: ## bin/daprd-stock: Dapr's sidecar without Isthmus, for the tests of docs/how-to/stock-daprd.md
-	@.ci/build daprd-stock $(DAPRD_MODULE) $(BIN)/daprd-stock ./stock github.com/dapr/dapr -tags $(DAPRD_TAGS)
-sentry: ## bin/sentry: Dapr's certificate authority
-	@.ci/build sentry $(DAPRD_MODULE) $(BIN)/sentry ./sentry github.com/dapr/dapr
-placement: ## bin/placement: Dapr's placement service, which tells sidecars who hosts which actor
-	@.ci/build placement $(DAPRD_MODULE) $(BIN)/placement ./placement github.com/dapr/dapr
-operator: ## bin/operator: what sidecars in Kubernetes have their Configuration from, for the tests of docs/how-to/stock-daprd.md
-	@.ci/build operator $(DAPRD_MODULE) $(BIN)/operator ./operator github.com/dapr/dapr
-injector: ## bin/injector: what gives pods in Kubernetes their sidecar, for make test-install
-	@.ci/build injector $(DAPRD_MODULE) $(BIN)/injector ./injector github.com/dapr/dapr
-
-# The servers that the tests of the stores and of DNS run. What each is built from stands in a go.mod
-# of its own, and it is built again when that changes.
-.PHONY: consul etcd kubernetes node helm coredns dex servers grpc-js sdks
-consul: $(BIN)/consul ## bin/consul, from source
-etcd: $(addprefix $(BIN)/,etcd etcdctl etcdutl) ## bin/etcd and its tools, from source
-kubernetes: etcd $(addprefix $(BIN)/,kube-apiserver kubectl) ## bin/kube-apiserver and bin/kubectl, from source; it keeps its objects in etcd
-node: $(addprefix $(BIN)/,kube-controller-manager kube-scheduler kube-proxy kubelet) ## the rest of Kubernetes, from source: what runs pods
-helm: $(BIN)/helm ## bin/helm, from source: it makes the plain manifests from the charts
-coredns: $(BIN)/coredns ## bin/coredns, from source
-dex: $(BIN)/dex ## bin/dex, from source: an OpenID Connect provider, for the tests of the console
-servers: ## Redis, PostgreSQL, DNS tools and servers, Node, Java, HAProxy, Chromium: those of this machine, or their packages unpacked into bin/servers
-	@.ci/servers
-grpc-js: ## bin/grpc-js: gRPC for JavaScript with its xDS, for the tests of docs/how-to/xds.md
-	@.ci/npm $@
-sdks: ## bin/sdk-go and bin/dapr-js: Dapr's SDKs for Go and JavaScript, for the tests of actors
-	@.ci/build sdk-go tests/sdks/go $(BIN)/sdk-go . github.com/dapr/go-sdk
-	@.ci/npm dapr-js
-
-CONSUL := deps/consul/go.mod deps/consul/go.sum
-$(BIN)/consul: $(CONSUL)
-	@.ci/build consul deps/consul $@ github.com/hashicorp/consul github.com/hashicorp/consul
-
-ETCD := deps/etcd/go.mod deps/etcd/go.sum
-$(BIN)/etcd: $(ETCD)
-	@.ci/build etcd deps/etcd $@ go.etcd.io/etcd/server/v3 go.etcd.io/etcd/server/v3
-$(BIN)/etcdctl: $(ETCD)
-	@.ci/build etcdctl deps/etcd $@ go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdctl/v3
-$(BIN)/etcdutl: $(ETCD)
-	@.ci/build etcdutl deps/etcd $@ go.etcd.io/etcd/etcdutl/v3 go.etcd.io/etcd/etcdutl/v3
-
-$(addprefix $(BIN)/,kube-apiserver kubectl kube-controller-manager kube-scheduler kube-proxy kubelet): $(BIN)/%: deps/kubernetes/go.mod deps/kubernetes/go.sum
-	@.ci/build $* deps/kubernetes $@ k8s.io/kubernetes/cmd/$* k8s.io/kubernetes
-
-$(BIN)/helm: deps/helm/go.mod deps/helm/go.sum
-	@.ci/build helm deps/helm $@ helm.sh/helm/v4/cmd/helm helm.sh/helm/v4
-
-$(BIN)/coredns: deps/coredns/go.mod deps/coredns/go.sum
-	@.ci/build coredns deps/coredns $@ github.com/coredns/coredns github.com/coredns/coredns
-
-# Its SQLite is the only part of it that a C compiler would be for.
-$(BIN)/dex: deps/dex/go.mod deps/dex/go.sum
-	@CGO_ENABLED=0 .ci/build dex deps/dex $@ github.com/dexidp/dex/cmd/dex github.com/dexidp/dex
+clean: ## removes bin/ and dist/; Go's caches stay
+	rm -rf $(BIN) dist
 
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
-generate: $(BIN)/helm
+generate: helm
 	go tool -modfile=tools/go.mod buf lint
 	go tool -modfile=tools/go.mod buf generate
 	.ci/manifests

@@ -39,7 +39,7 @@ func (m *actorMesh) sdkApp(t *testing.T, c *sandbox.Cluster, sdk, typ string) (a
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(modules, "@dapr")); err != nil {
-		t.Fatalf("Dapr's SDK for JavaScript: %v; get it with: make sdks", err)
+		t.Fatalf("Dapr's SDK for JavaScript: %v; get it with: go run ./sandbox/have sdk-go dapr-js", err)
 	}
 	var ports [3]int
 	for i := range ports {

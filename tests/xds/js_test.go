@@ -31,7 +31,7 @@ func grpcJS() (node, modules string, err error) {
 		return "", "", err
 	}
 	if _, err := os.Stat(filepath.Join(modules, "@grpc", "grpc-js-xds")); err != nil {
-		return "", "", fmt.Errorf("gRPC for JavaScript: %w in %s, nor by ISTHMUS_GRPC_JS; get it with: make grpc-js", sandbox.ErrNoBinary, modules)
+		return "", "", fmt.Errorf("gRPC for JavaScript: %w in %s, nor by ISTHMUS_GRPC_JS; get it with: go run ./sandbox/have grpc-js", sandbox.ErrNoBinary, modules)
 	}
 	return node, modules, nil
 }
