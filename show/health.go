@@ -76,7 +76,7 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 		all.add("store", s.GetStore().GetName(), "not read yet")
 	}
 	for _, o := range s.GetRefused() {
-		all.add("object", "", "refused: "+o.GetError())
+		all.add("object", "", "refused: "+inLine(o.GetError(), o.GetSource()))
 	}
 	for _, source := range s.GetSources() {
 		switch {

@@ -182,7 +182,7 @@ func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time
 		}
 	}
 	for _, r := range p.GetRefused() {
-		paragraph(w, "  ", "    ", fmt.Sprintf("refused %s: %s", r.GetSource(), r.GetError()))
+		paragraph(w, "  ", "    ", fmt.Sprintf("refused %s: %s", inLine(r.GetSource(), r.GetSource()), inLine(r.GetError(), r.GetSource())))
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 		}
 		fmt.Fprint(w, strings.Repeat("\n", min(n, 1)))
 		for _, r := range s.GetRefused() {
-			paragraph(w, "", "  ", fmt.Sprintf("source %s: refused %s: %s", s.GetName(), r.GetSource(), r.GetError()))
+			paragraph(w, "", "  ", fmt.Sprintf("source %s: refused %s: %s", s.GetName(), inLine(r.GetSource(), r.GetSource()), inLine(r.GetError(), r.GetSource())))
 		}
 		if named := len(s.GetRefused()); n > named {
 			fmt.Fprintf(w, "source %s: %d more, which are named once there are fewer\n", s.GetName(), n-named)

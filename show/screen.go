@@ -264,3 +264,12 @@ func printableLines(s string) string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// inLine is a text in which a name from outside, such as that of a file, begins no line of its own.
+func inLine(text, name string) string {
+	if catalog.Printable(name) == name {
+		return text
+	}
+	quoted := strconv.Quote(name)
+	return strings.ReplaceAll(text, name, quoted[1:len(quoted)-1])
+}

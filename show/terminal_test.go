@@ -34,3 +34,22 @@ func TestNothingThatClientsChooseCommandsATerminal(t *testing.T) {
 		t.Errorf("an event's value is not quoted: %s", b.String())
 	}
 }
+
+// A name with control characters begins no line of its own, and a text of several lines stays one.
+func TestNamesFromOutsideStayInTheirLine(t *testing.T) {
+	for name, want := range map[string]string{
+		"a.yaml": "a.yaml", "a\nHEALTHY.yaml": `a\nHEALTHY.yaml`, "a\r\x1b[2J.yaml": `a\r\x1b[2J.yaml`, "a\u2028b.yaml": `a\u2028b.yaml`,
+	} {
+		refused := &v1alpha1.RefusedObject{Source: name, Error: name + ": 2 mistakes\nsecond"}
+		s := &v1alpha1.StatusResponse{Refused: []*v1alpha1.RefusedObject{refused}, Sources: []*v1alpha1.SourceStatus{{Name: "consul", Ready: true, Refused: []*v1alpha1.RefusedObject{refused}}}}
+		var b strings.Builder
+		if err := Status(&b, s, true, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"  object: refused: " + want + ": 2 mistakes\n    second\n", "source consul: refused " + want + ": " + want + ": 2 mistakes\n"} {
+			if !strings.Contains(b.String(), line) {
+				t.Errorf("%q: no line %q in\n%s", name, line, b.String())
+			}
+		}
+	}
+}
