@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-var sets = map[string]programs.Need{"demo": programs.Demo, "tests": programs.Tests, "clusters": programs.Clusters}
+var sets = map[string]programs.Need{"demo": programs.Demo, "tests": programs.Linux, "clusters": programs.Clusters}
 
 func have(ctx context.Context, args []string, out, platform string) error {
 	if len(args) == 1 && args[0] == "doctor" {

@@ -157,7 +157,7 @@ func Named(name string) (Program, bool) {
 // For are the programs that somebody runs on a system, which is a name of Go's.
 func For(need Need, system string) (some []Program) {
 	for _, p := range All {
-		if (p.Need <= need || p.Need == Benchmarks && need >= Tests) && (p.Need != Linux || system == "linux") {
+		if (p.Need <= need || p.Need == Benchmarks && need > Demo) && (p.Need != Linux || system == "linux") {
 			some = append(some, p)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -81,6 +82,29 @@ func TestTheModulesThatProgramsAreBuiltFromAreThere(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 		case p.Source != nil && !regexp.MustCompile(`(?m)^\s*(require )?`+regexp.QuoteMeta(p.Source.VersionOf)+` v`).Match(text):
 			t.Errorf("%s: %s does not pin %s", p.Name, file, p.Source.VersionOf)
+		}
+	}
+}
+
+func TestWhoRunsWhat(t *testing.T) {
+	for _, c := range []struct {
+		need   Need
+		system string
+		has    string // of daprd, consul, haproxy, kubelet and nsd
+	}{
+		{Demo, "linux", "daprd"},
+		{Linux, "linux", "daprd consul haproxy nsd"},
+		{Linux, "darwin", "daprd consul nsd"},
+		{Clusters, "linux", "daprd consul kubelet haproxy nsd"},
+	} {
+		var has []string
+		for _, p := range For(c.need, c.system) {
+			if slices.Contains([]string{"daprd", "consul", "haproxy", "kubelet", "nsd"}, p.Name) {
+				has = append(has, p.Name)
+			}
+		}
+		if got := strings.Join(has, " "); got != c.has {
+			t.Errorf("%s on %s takes %s, want %s", c.need.Target(), c.system, got, c.has)
 		}
 	}
 }
