@@ -107,6 +107,24 @@ func TestAnExplanationNamesEveryRoute(t *testing.T) {
 	}
 }
 
+// An error of a call goes into a header, and many proxies take headers of 4 KiB in all. The longest
+// names are 63 bytes; gRPC may send the text twice, once in base64.
+func TestARefusalOfManyRoutesFitsAHeader(t *testing.T) {
+	app := App{strings.Repeat("s", 63), strings.Repeat("o", 63)}
+	var routes []Route
+	for i := range 100 {
+		routes = append(routes, to(fmt.Sprintf("%02d%s", i, strings.Repeat("e", 61)), 0, 1, NotExported))
+	}
+	v := &View{Entries: Table[*Entry]{}.With(Edit[*Entry]{App: app, Value: NewEntry(app, Rule{}, routes)})}
+	_, err := v.Resolve(app)
+	if text := fmt.Sprint(err); len(text) > 3<<10 || !strings.Contains(text, " and 92 more") {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+	if d := v.Explain(app); len(d.Routes) != 100 {
+		t.Errorf("%d routes are explained; want all", len(d.Routes))
+	}
+}
+
 func TestARuleNamesItsLine(t *testing.T) {
 	s := &AppEndpoints{App: App{"shop", "checkout"}, Endpoints: []Endpoint{{App: orders, Line: 8}, {App: orders, Line: 12}}}
 	if got := (Rule{Selection: s, Index: 1}).String(); got != "AppEndpoints shop/checkout, spec.endpoints[1] (line 12)" {

@@ -187,8 +187,10 @@ func orWord(s, or string) string {
 }
 
 // Brief joins a few items, and counts the rest.
-func Brief(items []string) string {
-	const most = 4
+func Brief(items []string) string { return BriefOf(items, 4) }
+
+// BriefOf joins so many items, and counts the rest.
+func BriefOf(items []string, most int) string {
 	if len(items) == 0 {
 		return "none"
 	}

@@ -3,7 +3,6 @@ package catalog
 import (
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 )
 
@@ -138,6 +137,10 @@ func (p *Plan) Refusal() *Refusal {
 	return &Refusal{Outcome: p.Outcome(), Reason: p.refusalReason()}
 }
 
+// mostReasons is how many routes a refusal names. Proxies and gRPC's servers take a few kilobytes of
+// headers, which errors of calls are in; [View.Explain] has every route.
+const mostReasons = 8
+
 func (p *Plan) refusalReason() string {
 	if len(p.Routes) == 0 {
 		return "no cluster has " + p.App.String() + ": it is not in this one, and no AppExport of another lets the caller have it" + hereOnly(p.App)
@@ -146,7 +149,7 @@ func (p *Plan) refusalReason() string {
 	for i := range p.Routes {
 		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
 	}
-	reason := "no route to " + p.App.String() + " is ready: " + strings.Join(parts, ", ")
+	reason := "no route to " + p.App.String() + " is ready: " + BriefOf(parts, mostReasons)
 	if r := &p.Routes[0]; len(p.Routes) == 1 && r.Local && r.State == Empty && r.Draining == 0 && CheckHostAppID(p.App.ID) == nil {
 		reason += elsewhere
 	}

@@ -3,7 +3,6 @@ package dial
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -244,7 +243,10 @@ func (b *planBalancer) holdOrFail(now time.Time, hopeful bool, wakeBy func(time.
 	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
 }
 
-// unavailableError says for each route why it has no connection. The caller holds the lock.
+// longestReason bounds the error of an endpoint in that of a call, which has to fit a header.
+const longestReason = 400
+
+// unavailableError says for the first routes why they have no connection. The caller holds the lock.
 func (b *planBalancer) unavailableError() error {
 	var reasons []string
 	for i := range b.plan.routes {
@@ -262,9 +264,9 @@ func (b *planBalancer) unavailableError() error {
 			}
 			return nil
 		})
-		reasons = append(reasons, r.Cluster+" ("+reason+")")
+		reasons = append(reasons, r.Cluster+" ("+catalog.Clip(reason, longestReason)+")")
 	}
-	return fmt.Errorf("%s is in the view, but none of its endpoints is connected: %s", b.plan.channel.app, strings.Join(reasons, ", "))
+	return fmt.Errorf("%s is in the view, but none of its endpoints is connected: %s", b.plan.channel.app, catalog.Brief(reasons))
 }
 
 // failCalls fails calls until the view changes. The caller holds the lock.

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -146,7 +145,7 @@ func packGateways(name string, listed []string, known hosts.Addresses) (packed *
 	switch {
 	case len(all) > 0:
 	case len(without) > 0:
-		because = "no address is known of the gateways of " + name + ": " + strings.Join(without, ", ")
+		because = "no address is known of the gateways of " + name + ": " + catalog.Brief(without)
 	default:
 		because = "the Cluster object " + name + " lists no gateway for all apps"
 	}
