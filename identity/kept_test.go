@@ -1,6 +1,7 @@
 package identity_test
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -119,6 +120,81 @@ func TestACertificateIsRenewedBeforeItsIssuerEnds(t *testing.T) {
 		l.Close()
 		if len(asked) == 1 != asks {
 			t.Errorf("the issuer ends in %s: asks is %v", in, !asks)
+		}
+	}
+}
+
+// Roots may come and go within seconds. The last good ones stay, and so does the certificate: it is
+// renewed also while there are none.
+func TestRootsComeAndGo(t *testing.T) {
+	a, b, c := identitytest.NewCA(t), identitytest.NewCA(t), identitytest.NewCA(t)
+	anchors := filepath.Join(t.TempDir(), "ca.crt")
+	identitytest.Write(t, anchors, a.PEM())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	asked := make(chan struct{}, 1)
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			conn.Close()
+		}
+	}()
+	s, err := identity.New(identity.Config{Sentry: &identity.Sentry{Address: l.Addr().String(), TrustAnchorsFile: anchors, Keep: t.TempDir()}}, checkout, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := s.KeptPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := a.Issue(checkout)
+	identitytest.Write(t, path, append(pair.Key, pair.Cert...))
+	s.SetSentryTimeout(200 * time.Millisecond)
+	both := append(a.PEM(), b.PEM()...)
+	for _, step := range []struct {
+		what  string
+		write []byte // nil: the file is deleted
+		roots []byte
+		says  string
+	}{
+		{"A", a.PEM(), a.PEM(), ""},
+		{"A and B", both, both, ""},
+		{"B", b.PEM(), b.PEM(), ""},
+		{"empty", []byte{}, b.PEM(), "no certificate in it"},
+		{"deleted", nil, b.PEM(), "put Sentry's ca.crt there"},
+		{"C", c.PEM(), c.PEM(), ""},
+	} {
+		if step.write == nil {
+			if err := os.Remove(anchors); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			identitytest.Write(t, anchors, step.write)
+		}
+		err := s.Load(t.Context())
+		if step.says == "" && err != nil {
+			t.Errorf("%s: %v", step.what, err)
+		}
+		if step.says != "" {
+			wantError(t, step.what, err, step.says)
+			wantError(t, step.what+", in the status", s.Err(), step.says)
+			select {
+			case <-asked: // for a certificate under B
+			default:
+				t.Errorf("%s: the renewal waits", step.what)
+			}
+		}
+		if got, err := s.Anchors(); err != nil || !bytes.Equal(got, step.roots) {
+			t.Errorf("%s: the roots are others, %v", step.what, err)
+		}
+		if err := s.Ready(); err != nil {
+			t.Errorf("%s: %v", step.what, err)
 		}
 	}
 }

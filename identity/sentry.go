@@ -51,11 +51,14 @@ func (o *sentryOrigin) String() string { return "sentry " + o.cfg.Address }
 // load requests a certificate at half the validity of the old one, give or take a tenth, and soon
 // after a change of the trust anchors. New anchors apply at once.
 func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, error) {
-	anchors, from, err := o.anchors(ctx)
-	if err != nil {
-		return nil, err
-	}
 	now := time.Now()
+	anchors, from, missing := o.anchors(ctx)
+	if missing != nil {
+		if old == nil || !old.due(now) {
+			return nil, missing
+		}
+		anchors, from = old.roots, old.from // a renewal does not wait for them
+	}
 	if old != nil && old.from != from && old.valid(now) == nil {
 		next := *old
 		next.trust(anchors)
@@ -68,7 +71,7 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 	}
 	m, err := o.requestOrKept(ctx, anchors, from)
 	if err != nil {
-		return nil, err
+		return nil, joinErrors(err, missing)
 	}
 	m.from = from
 	tenth := max(0, m.ends.NotAfter.Sub(now)/20) // of half its validity
