@@ -125,10 +125,18 @@ func (b *Bundle) Run(ctx context.Context) {
 	}
 }
 
+// listWithin is how long the API server may take. One that is silent must not hold up what needs the
+// roots without a word.
+var listWithin = 10 * time.Second // tests don't wait
+
 // list reads the ConfigMap once.
 func (b *Bundle) list(ctx context.Context) (at string, err error) {
-	items, at, err := b.server.List(ctx, b.collection())
+	limited, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	items, at, err := b.server.List(limited, b.collection())
 	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		err = fmt.Errorf("%s: the API server gave no answer within %s; asking again", b, listWithin)
 	case err != nil:
 		err = b.advise(err)
 	case len(items) == 0:

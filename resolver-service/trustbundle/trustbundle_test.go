@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +102,41 @@ func TestRootsAreFollowed(t *testing.T) {
 	is(t, b, "two")
 	mend()
 	is(t, b, "four")
+}
+
+// An API server that takes connections and stays silent is named within the limit, and roots come once
+// it answers.
+func TestASilentServerIsNamed(t *testing.T) {
+	defer func(was time.Duration) { listWithin = was }(listWithin)
+	listWithin = 200 * time.Millisecond
+	var answers atomic.Bool
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers.Load() || r.URL.Query().Has("watch") {
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, `{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"resourceVersion": "1"}, "data": {"ca.crt": "one"}}]}`)
+	}))
+	defer api.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: a, clusters: [{name: a, cluster: {server: %q}}], contexts: [{name: a, context: {cluster: a}}]}", api.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := New(Config{ConfigMap: "dapr-trust-bundle", Kubeconfig: kubeconfig}, "dapr-system", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	if _, err := b.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "ConfigMap dapr-system/dapr-trust-bundle: the API server gave no answer within 200ms") {
+		t.Errorf("silent: %v", err)
+	}
+	answers.Store(true)
+	is(t, b, "one")
 }
 
 func TestAMissingRoleIsNamed(t *testing.T) {
