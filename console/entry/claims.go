@@ -11,6 +11,7 @@ import (
 const (
 	mostName   = 253 // bytes of the name of a person or a group
 	mostGroups = 1000
+	mostNamed  = 20 // groups on a page and in a line of the log
 )
 
 // person is the name that a provider gives somebody. It stands in logs and on pages, so what could

@@ -184,6 +184,55 @@ func TestLoginsThatAreRefused(t *testing.T) {
 	}
 }
 
+// A person may be in hundreds of groups. They are in no cookie, and a page and a line name a few.
+func TestAPersonInManyGroups(t *testing.T) {
+	var groups []string
+	for i := range 400 {
+		groups = append(groups, fmt.Sprintf("%03d-%s", i, strings.Repeat("g", 249)))
+	}
+	in := func(groups []string) *team {
+		x := newTeam(t)
+		x.p.edit = func(claims map[string]any) { claims["groups"] = groups }
+		return x
+	}
+	x := in(append(groups, "sre"))
+	x.want("in", x.send("GET", x.toCallback("/"), ""), 200)
+	for _, c := range x.cookies {
+		if text := c.String(); len(text) > 200 {
+			t.Errorf("a cookie of %d bytes: %s", len(text), text)
+		}
+	}
+	if x.session() == nil {
+		t.Error("not in")
+	}
+	x = in(groups)
+	x.want("out", x.send("GET", x.toCallback("/"), ""), 403, "and 380 more")
+	if n := x.log.Len(); n > 8<<10 {
+		t.Errorf("%d bytes of log", n)
+	}
+}
+
+// Hundreds who begin and never come back keep nobody out.
+func TestUnfinishedLoginsKeepNobodyOut(t *testing.T) {
+	x := newTeam(t)
+	back, own := x.toCallback("/"), x.cookies
+	for range 300 {
+		x.cookies = map[string]*http.Cookie{}
+		x.send("GET", "/login", "")
+	}
+	x.cookies = own
+	x.want("the first of all", x.send("GET", back, ""), 200)
+	x.cookies = map[string]*http.Cookie{}
+	x.want("the last of all", x.send("GET", x.toCallback("/"), ""), 200)
+	x.attempts.most = 10
+	for range 30 {
+		x.send("GET", "/login", "", header("Cookie", ""))
+	}
+	if n := x.attempts.order.Len(); n != 10 {
+		t.Errorf("%d attempts are kept; want 10", n)
+	}
+}
+
 func TestAnAttemptWorksOnceInItsBrowser(t *testing.T) {
 	const failed = "another tab"
 	x := newTeam(t)
