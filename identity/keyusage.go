@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +23,7 @@ const (
 func verifyChain(chain []*x509.Certificate, r roots, at time.Time, use x509.ExtKeyUsage) (spiffeid.ID, error) {
 	id, chains, err := x509svid.Verify(chain, r, x509svid.WithTime(at))
 	if err != nil {
-		return id, err
+		return id, dated(err, at)
 	}
 	if slices.ContainsFunc(chains, func(c []*x509.Certificate) bool { return allFor(c, use) }) {
 		return id, nil
@@ -42,4 +43,28 @@ func allFor(chain []*x509.Certificate, use x509.ExtKeyUsage) bool {
 		}
 		return !slices.Contains(c.ExtKeyUsage, use) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 	})
+}
+
+// Untimely is an error of a certificate that is not valid now: it has expired, or begins later.
+type Untimely struct {
+	err error
+	why string
+}
+
+// Error is the error, and what it tells of the clocks.
+func (u *Untimely) Error() string { return fmt.Sprintf("%v; %s", u.err, u.why) }
+
+// Unwrap is the error of x509.
+func (u *Untimely) Unwrap() error { return u.err }
+
+// dated adds to an error of a certificate's dates how far the clocks must differ, if they do.
+func dated(err error, at time.Time) error {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired {
+		return err
+	}
+	if early := invalid.Cert.NotBefore.Sub(at); early > 0 {
+		return &Untimely{err, fmt.Sprintf("the clock where it was made is at least %s ahead of this machine's: compare both", max(early.Round(time.Minute), time.Second))}
+	}
+	return &Untimely{err, fmt.Sprintf("it was not renewed, or this machine's clock is at least %s ahead: compare both", max(at.Sub(invalid.Cert.NotAfter).Round(time.Minute), time.Second))}
 }

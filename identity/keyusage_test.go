@@ -2,10 +2,14 @@ package identity_test
 
 import (
 	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 )
@@ -46,5 +50,28 @@ func TestACertificateIsForWhatItIsUsedFor(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A certificate that is not valid now says what that tells of the clocks.
+func TestACertificateOfAnotherTimeTellsOfTheClocks(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	for want, lives := range map[string][2]time.Duration{
+		"the clock where it was made is at least 19m0s ahead of this machine's": {19 * time.Minute, time.Hour},
+		"or this machine's clock is at least 20m0s ahead":                       {-time.Hour, -20 * time.Minute},
+	} {
+		pair := ca.Issue(identity.ServiceApp("", "east"), func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = time.Now().Add(lives[0]), time.Now().Add(lives[1])
+		})
+		block, _ := pem.Decode(pair.Cert)
+		leaf, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = identity.VerifyMeeting(&identity.Meeting{Peer: []*x509.Certificate{leaf}}, "", "east", catalog.Trust{Roots: string(ca.PEM())}, true)
+		if untimely := (*identity.Untimely)(nil); !errors.As(err, &untimely) {
+			t.Errorf("%v is %T", err, err)
+		}
+		wantError(t, "verify", err, want)
 	}
 }

@@ -71,7 +71,7 @@ func (a *acceptance) accept(ctx context.Context, text string) (err error) {
 	return a.search(ctx)
 }
 
-// fits tells whether the invitation is for this cluster, and now.
+// fits tells whether the invitation is for this cluster.
 func (a *acceptance) fits() error {
 	switch {
 	case a.GetCluster() == a.cfg.Cluster:
@@ -80,10 +80,17 @@ func (a *acceptance) fits() error {
 		return refusef(WrongName, "it is for cluster %s, and this is %s", a.GetInvited(), a.cfg.Cluster)
 	case a.GetDomain() != string(a.cfg.Domain):
 		return refusef(OtherDomain, "%s there, and %s here", a.GetDomain(), a.cfg.Domain)
-	case a.cfg.Now().After(a.expires()):
-		return refusef(Expired, "it ended at %s, and by this machine's clock it is %s", a.expires().UTC().Format(time.RFC3339), a.cfg.Now().UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// past is the refusal of an invitation whose time is over by this machine's clock, once nobody was
+// found who has it. Its time runs by the clock of the cluster that invites.
+func (a *acceptance) past(otherwise error) error {
+	if now := a.cfg.Now(); now.After(a.expires()) {
+		return refusef(Expired, "it ended at %s, by this machine's clock it is %s, and %s", a.expires().UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339), reasonOf(otherwise).Detail)
+	}
+	return otherwise
 }
 
 // searchPause is the least time between two attempts.
@@ -112,9 +119,9 @@ func (a *acceptance) search(ctx context.Context) error {
 			return refuse(Interrupted, "")
 		case n+1 < len(a.GetGateways()):
 		case unknown == nil:
-			return away
+			return a.past(away)
 		case !a.GetReplicas() || time.Now().After(end):
-			return unknown
+			return a.past(unknown)
 		}
 		live.Sleep(ctx, searchPause)
 	}
@@ -200,13 +207,18 @@ type accepterMeeting struct {
 	detach func() bool // from the operator's call, which may end from then on
 	peer   *v1alpha1.MeetDescription
 	words  []string
+	clocks string // how they differ
 }
 
 // receive is the next message, or the refusal of the other side.
 func (m *accepterMeeting) receive() (*v1alpha1.MeetResponse, error) {
 	answer, err := m.stream.Recv()
 	if err == nil && answer.GetRefused() != "" {
-		err = refusedThere(answer.GetRefused())
+		refused := refusedThere(answer.GetRefused())
+		if refused.Reason == Clocks || refused.Reason == Expired {
+			refused.Detail = m.clocks
+		}
+		err = refused
 	}
 	return answer, err
 }
@@ -218,7 +230,7 @@ func (m *accepterMeeting) prove() error {
 		return err
 	}
 	mine := side{roots, m.nonce}
-	hello, err := proto.Marshal(&v1alpha1.MeetHello{Version: version, Commitment: mine.hash()})
+	hello, err := proto.Marshal(&v1alpha1.MeetHello{Version: version, Commitment: mine.hash(), NowUnixMs: m.cfg.Now().UnixMilli()})
 	if err != nil {
 		return err
 	}
@@ -234,6 +246,7 @@ func (m *accepterMeeting) prove() error {
 	if proto.Unmarshal(answer.GetWelcome(), &welcome) != nil {
 		return refuse(Intercepted, "it answers with something else than welcome")
 	}
+	m.clocks = m.Server.clocks(welcome.GetNowUnixMs())
 	theirs, err := m.known(&welcome)
 	if err != nil {
 		return err
@@ -262,7 +275,7 @@ func (m *accepterMeeting) known(welcome *v1alpha1.MeetWelcome) (roots [][]byte, 
 	}
 	by := catalog.Trust{Domain: m.GetTrustDomain(), Roots: welcome.GetRoots()}
 	if err := identity.VerifyMeeting(m.with, m.cfg.Namespace, m.GetCluster(), by, true); err != nil {
-		return nil, refuse(Intercepted, catalog.Printable(err.Error()))
+		return nil, distrust(err, Intercepted, m.clocks)
 	}
 	return roots, nil
 }

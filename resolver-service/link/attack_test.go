@@ -130,6 +130,12 @@ func TestAMeetingIsRefusedByItsReason(t *testing.T) {
 			east.ahead = time.Hour - time.Minute
 			return text
 		}, Expired},
+		"late by the accepter's clock, and nobody there": {func(_ *testing.T, west, east *cluster) string {
+			east.cfg.Gateways = []string{"192.0.2.1:15443"}
+			text := east.invite("west", nil)
+			west.ahead = 20 * time.Minute
+			return text
+		}, Expired},
 		"for another name": {func(_ *testing.T, _, east *cluster) string { return east.invite("north", nil) }, WrongName},
 		"its own":          {func(_ *testing.T, west, _ *cluster) string { return west.invite("east", nil) }, OwnCluster},
 		"of another domain": {func(_ *testing.T, west, east *cluster) string {

@@ -97,7 +97,7 @@ func FuzzMeeting(f *testing.F) {
 	second, _ := proto.Marshal(&v1alpha1.MeetRequest{Message: &v1alpha1.MeetRequest_Offer{Offer: offer}, Mac: make([]byte, 32)})
 	f.Add(first, second)
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		s := &Server{book: newBook(time.Now), limits: defaultLimits}
+		s := &Server{cfg: Config{Now: time.Now}, book: newBook(time.Now), limits: defaultLimits}
 		i, err := newInvitation(&v1alpha1.Invitation{Cluster: "east", Invited: "west", ExpiresUnix: time.Now().Add(time.Hour).Unix()})
 		if err != nil {
 			t.Fatal(err)

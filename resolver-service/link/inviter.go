@@ -25,6 +25,7 @@ type meeting struct {
 
 	hello, welcome, offer []byte // as they went over the wire
 	commitment            []byte
+	clocks                string // how they differ
 	peer                  *v1alpha1.MeetDescription
 	mac                   []byte // of the answer
 	words                 []string
@@ -103,8 +104,8 @@ func (m *meeting) meet() (err error) {
 	if hello.GetVersion() != version {
 		return refuse(Version, "")
 	}
-	m.commitment = hello.GetCommitment()
-	if m.welcome, err = proto.Marshal(&v1alpha1.MeetWelcome{Nonce: m.nonce, Roots: m.own.GetRoots()}); err != nil {
+	m.commitment, m.clocks = hello.GetCommitment(), m.Server.clocks(hello.GetNowUnixMs())
+	if m.welcome, err = proto.Marshal(&v1alpha1.MeetWelcome{Nonce: m.nonce, Roots: m.own.GetRoots(), NowUnixMs: m.cfg.Now().UnixMilli()}); err != nil {
 		return err
 	}
 	if err := m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Welcome{Welcome: m.welcome}}); err != nil {
@@ -163,7 +164,7 @@ func (m *meeting) judge(i *invitation, offer *v1alpha1.MeetOffer, mac, answer []
 		return refuse(Altered, "")
 	}
 	if err := identity.VerifyMeeting(m.with, m.cfg.Namespace, i.GetInvited(), trustOf(d), false); err != nil || d.GetRoots() == "" {
-		return refusef(Certificate, "%v", err)
+		return distrust(err, Certificate, m.clocks)
 	}
 	roots, err := fingerprints(d.GetRoots())
 	if err != nil {

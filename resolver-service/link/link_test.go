@@ -395,3 +395,34 @@ func TestAnOperatorWhoGoesAway(t *testing.T) {
 		t.Errorf("another's invitation: %v", err)
 	}
 }
+
+// An invitation lasts by the clock of the cluster that made it, whatever that of the other is. Where a
+// clock is the reason, the refusal names how far they differ.
+func TestClocksMayDiffer(t *testing.T) {
+	for _, ahead := range []time.Duration{-20 * time.Minute, 20 * time.Minute} {
+		west, east := twoClusters(t)
+		west.ahead = ahead
+		if _, err := west.accept(east.invite("west", nil), nil); err != nil {
+			t.Errorf("the accepter's clock is %s ahead: %v", ahead, err)
+		}
+	}
+	west, east := twoClusters(t)
+	text := east.invite("west", nil)
+	east.ahead = 20 * time.Minute // the invitation has ended there
+	_, err := west.accept(text, nil)
+	refusedFor(t, err, Expired, west, east)
+	if !strings.Contains(err.Error(), "the clock there is 20m0s ahead of this one's") {
+		t.Error(err)
+	}
+	for theirs, want := range map[time.Duration]string{
+		-20 * time.Minute: "20m0s behind this one's", 20 * time.Minute: "20m0s ahead of this one's", 30 * time.Second: "",
+	} {
+		err := distrust(&identity.Untimely{}, Intercepted, west.clocks(time.Now().Add(theirs).UnixMilli()))
+		if err.Reason != Clocks || !strings.Contains(err.Error(), want) || want == "" && strings.Contains(err.Error(), "the clock there is") {
+			t.Errorf("a certificate that is not valid now, and a clock %s ahead: %v", theirs, err)
+		}
+	}
+	if err := distrust(errors.New("another root"), Intercepted, "the clock there is 20m0s ahead"); err.Reason != Intercepted || strings.Contains(err.Error(), "clock") {
+		t.Errorf("a certificate of another root: %v", err)
+	}
+}

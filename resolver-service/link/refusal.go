@@ -3,9 +3,13 @@ package link
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // Reason says in one word why two clusters are not linked. It is the same in the command line, in
@@ -31,6 +35,7 @@ const (
 	Intercepted  Reason = "intercepted"   // who answers is not the cluster that invites
 	Altered      Reason = "altered"       // the secret, or what is said, is not what was issued
 	Certificate  Reason = "certificate"   // the certificate of the accepter is not good
+	Clocks       Reason = "clocks"        // a certificate is not valid now, by the clock of one side
 	NotConfirmed Reason = "not-confirmed" // a person did not find the same words
 	Exists       Reason = "exists"        // a Cluster object says something else
 	ReadOnly     Reason = "read-only"     // the store can't be written
@@ -59,6 +64,7 @@ var advice = map[Reason]string{
 	Intercepted:  "the end of this connection is not the cluster that invites: something on the way ends TLS, or the gateway's address is another cluster's; nothing was told to it",
 	Altered:      "its secret or another part is not what was issued: ask for the string again, over a channel that nobody alters",
 	Certificate:  "the certificate that was shown is not the one of that cluster's resolver service",
+	Clocks:       "set the clocks of both clusters, by NTP for example; where they agree, isthmus trust shows whose certificate was not renewed",
 	NotConfirmed: "a person did not confirm the four words: if they differ, somebody is in between; invite again over another channel",
 	Exists:       "a Cluster object of that name says something else: compare, then repeat with --replace",
 	ReadOnly:     "the store can't be written by this service: repeat with --out, and apply the object where objects come from",
@@ -125,4 +131,36 @@ func reasonOf(err error) *Refusal {
 		return refuse(Interrupted, s.Message())
 	}
 	return refuse(Interrupted, err.Error())
+}
+
+// distrust is the refusal for a certificate that was not accepted. One that is not valid now tells
+// of the clocks, and so does the other side by its own.
+func distrust(err error, otherwise Reason, clocks string) *Refusal {
+	if err == nil {
+		err = errors.New("it names no root")
+	}
+	if untimely := (*identity.Untimely)(nil); errors.As(err, &untimely) {
+		otherwise = Clocks
+	}
+	r := refuse(otherwise, catalog.Printable(err.Error()))
+	if otherwise == Clocks && clocks != "" {
+		r.Detail += "; " + clocks
+	}
+	return r
+}
+
+// maxSkew is by how much clocks may differ without a word.
+const maxSkew = time.Minute
+
+// clocks says how the clock of the other side differs from this one's; empty if it hardly does, or
+// if that side has not told.
+func (s *Server) clocks(theirs int64) string {
+	ahead := time.UnixMilli(theirs).Sub(s.cfg.Now()).Round(time.Second)
+	switch {
+	case theirs == 0 || ahead.Abs() <= maxSkew:
+		return ""
+	case ahead < 0:
+		return fmt.Sprintf("the clock there is %s behind this one's", ahead.Abs())
+	}
+	return fmt.Sprintf("the clock there is %s ahead of this one's", ahead)
 }

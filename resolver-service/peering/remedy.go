@@ -10,7 +10,7 @@ const (
 	noGatewayRemedy  = "the other end is no gateway; correct spec.gateways"
 	hangsUpRemedy    = "the other end closes connections: it is no gateway, or a load balancer without a gateway, or its service has identity: insecure; correct spec.gateways, start the gateway, or give that service an identity"
 	mayWantTLSRemedy = "this service has identity: insecure, and clusters connect only with mTLS: give this service and that one an identity; or the other end is no gateway: correct spec.gateways"
-	distrustRemedy   = "the other cluster refuses this one's certificate: see its log; it may have no Cluster object for this one, or one that lacks the root of this one, in spec.trust.roots"
+	distrustRemedy   = "the other cluster refuses this one's certificate: see its log; it may have no Cluster object for this one, or one that lacks the root of this one, in spec.trust.roots, or a clock that differs from this one's"
 )
 
 // remedies say what to do about an error, by a part of its text. The first match counts. If this
@@ -26,7 +26,7 @@ var remedies = []struct{ part, remedy, insecure string }{
 	{part: "remote error: tls: ", remedy: "see the log of the resolver service there"},
 	{
 		part: errHungUp.Error(), insecure: mayWantTLSRemedy,
-		remedy: "see the log of the resolver service there: it may refuse this one's certificate, since it may have no Cluster object for this one, or one that lacks the root of this one, in spec.trust.roots",
+		remedy: "see the log of the resolver service there: it may refuse this one's certificate, since it may have no Cluster object for this one, or one that lacks the root of this one, in spec.trust.roots, or another clock",
 	},
 	{part: "unknown service isthmus.v1alpha1.Peering", remedy: "the other end is a resolver service, but not its gateway: most often its listen.resolver; write the address of its listen.gateway into spec.gateways"},
 	{part: "server preface", remedy: noGatewayRemedy, insecure: mayWantTLSRemedy},

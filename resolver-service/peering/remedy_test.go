@@ -17,6 +17,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{errors.New("authentication handshake failed: tls: first record does not look like a TLS handshake"), "spec.gateways", "spec.gateways"},
 		{errors.New("authentication handshake failed: remote error: tls: unrecognized name"), "domain", "domain"},
 		{tlsAlert{errors.New("remote error: tls: bad certificate")}, "lacks the root of this one", ""},
+		{tlsAlert{errors.New("remote error: tls: bad certificate")}, "a clock that differs", ""},
 		{tlsAlert{errors.New("remote error: tls: unknown certificate authority")}, "lacks the root of this one", ""},
 		{tlsAlert{errors.New("remote error: tls: certificate required")}, "lacks the root of this one", ""},
 		{tlsAlert{errors.New("remote error: tls: expired certificate")}, "clocks", ""},

@@ -9418,6 +9418,7 @@ type MeetHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Commitment    []byte                 `protobuf:"bytes,2,opt,name=commitment,proto3" json:"commitment,omitempty"`
+	NowUnixMs     int64                  `protobuf:"varint,3,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"` // by its clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9466,10 +9467,18 @@ func (x *MeetHello) GetCommitment() []byte {
 	return nil
 }
 
+func (x *MeetHello) GetNowUnixMs() int64 {
+	if x != nil {
+		return x.NowUnixMs
+	}
+	return 0
+}
+
 type MeetWelcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nonce         []byte                 `protobuf:"bytes,1,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	Roots         string                 `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"` // in PEM
+	Roots         string                 `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"`                             // in PEM
+	NowUnixMs     int64                  `protobuf:"varint,3,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"` // by its clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9516,6 +9525,13 @@ func (x *MeetWelcome) GetRoots() string {
 		return x.Roots
 	}
 	return ""
+}
+
+func (x *MeetWelcome) GetNowUnixMs() int64 {
+	if x != nil {
+		return x.NowUnixMs
+	}
+	return 0
 }
 
 type MeetOffer struct {
@@ -10617,15 +10633,17 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04done\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MeetDoneH\x00R\x04done\x12\x1a\n" +
 	"\arefused\x18\x04 \x01(\tH\x00R\arefused\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\fR\x03macB\t\n" +
-	"\amessage\"E\n" +
+	"\amessage\"e\n" +
 	"\tMeetHello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1e\n" +
 	"\n" +
 	"commitment\x18\x02 \x01(\fR\n" +
-	"commitment\"9\n" +
+	"commitment\x12\x1e\n" +
+	"\vnow_unix_ms\x18\x03 \x01(\x03R\tnowUnixMs\"Y\n" +
 	"\vMeetWelcome\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
-	"\x05roots\x18\x02 \x01(\tR\x05roots\"n\n" +
+	"\x05roots\x18\x02 \x01(\tR\x05roots\x12\x1e\n" +
+	"\vnow_unix_ms\x18\x03 \x01(\x03R\tnowUnixMs\"n\n" +
 	"\tMeetOffer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\fR\x05nonce\x12;\n" +
