@@ -11,7 +11,6 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -133,11 +132,15 @@ func (l *login) failed(w http.ResponseWriter, r *http.Request, status int, reaso
 
 // noRight answers a person who has no right here.
 func (l *login) noRight(w http.ResponseWriter, r *http.Request, person string, groups []string) {
+	named := groups[:min(len(groups), mostNamed)]
 	l.refusals.Warn("login groups", "console: a login failed", "reason", "groups", "person", person, "address", r.RemoteAddr,
-		"issuer", l.config.Issuer, "groups", groups[:min(len(groups), mostNamed)], "of", len(groups))
+		"issuer", l.config.Issuer, "groups", named, "of", len(groups))
 	has := fmt.Sprintf("The provider names no group of yours in the claim %q.", l.config.GroupsClaim)
 	if len(groups) > 0 {
-		has = fmt.Sprintf("The provider says that you are in %s.", catalog.BriefOf(groups, mostNamed))
+		has = fmt.Sprintf("The provider says that you are in %s.", strings.Join(named, ", "))
+	}
+	if more := len(groups) - len(named); more > 0 {
+		has += fmt.Sprintf(" It names %d more.", more)
 	}
 	show(w, http.StatusForbidden, page{Title: "You may not see this console", To: "/login", Link: "Sign in again", Text: []string{
 		fmt.Sprintf("You are signed in as %s. %s", person, has),

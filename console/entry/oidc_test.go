@@ -206,7 +206,7 @@ func TestAPersonInManyGroups(t *testing.T) {
 		t.Error("not in")
 	}
 	x = in(groups)
-	x.want("out", x.send("GET", x.toCallback("/"), ""), 403, "and 380 more")
+	x.want("out", x.send("GET", x.toCallback("/"), ""), 403, "It names 380 more.")
 	if n := x.log.Len(); n > 8<<10 {
 		t.Errorf("%d bytes of log", n)
 	}
