@@ -22,12 +22,14 @@ const suffix = ".tmp"
 func Write(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+suffix) // 0600
 	if err != nil {
+		Note(path, err)
 		return err
 	}
 	err = errors.Join(write(f), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}
+	Note(path, err)
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}

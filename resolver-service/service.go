@@ -55,6 +55,7 @@ type Service struct {
 	age         revisionAge
 	findings    findings
 	cutOff      *cutOff // nil: there are no other replicas, or they tell each other nothing
+	problems    problems
 	health      *callhealth.Health
 	files       files
 	connections *connections
@@ -263,6 +264,7 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 		core.start("replicas", s.cutOff.run)
 	}
 	core.start("calls", s.followCalls)
+	core.start("problems", s.followProblems)
 	core.start("files", s.followFiles)
 	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil

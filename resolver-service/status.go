@@ -48,6 +48,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 		s.cutOff.addStatus(answer)
 	}
 	s.addCallFaults(answer)
+	answer.Problems = s.problems.all()
 	s.addPolicies(answer)
 	return answer
 }

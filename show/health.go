@@ -13,7 +13,7 @@ import (
 
 // Problem is something that is not as it should be, of one or of several alike.
 type Problem struct {
-	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, calls, dns upstream, xds client, or the use of a certificate
+	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, calls, disk, store-server, dns upstream, xds client, or the use of a certificate
 	Names []string `json:"names" yaml:"names"` // of the subjects, in natural order
 	What  string   `json:"what" yaml:"what"`   // of the first of them
 
@@ -93,6 +93,9 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	all.addXDS(s, now)
 	all.addPolicies(s.GetPolicies())
 	all.addCalls(s)
+	for _, p := range s.GetProblems() {
+		all.add(p.GetCheck(), p.GetName(), p.GetWhat())
+	}
 	for _, m := range s.GetTrust() {
 		if c := CertificateOf(m, now); c.outOfTime() || c.Error != "" && news(peerOf(s, c.Cluster), c.Error) != "" {
 			all.add(c.Use, c.Cluster, c.Advice())

@@ -232,7 +232,18 @@ func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	got := storetest.Watch(t, s, "")
 	subscribed()
+	lacks := func(want bool) {
+		t.Helper()
+		all, err := s.Lacks(t.Context())
+		if err != nil || (len(all) > 0) != want || want && !strings.Contains(all[0], "; set notify-keyspace-events to Kg$ in redis.conf") {
+			t.Errorf("it lacks %q (%v)", all, err)
+		}
+	}
+	lacks(false)
 	serverstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
+	lacks(true)
+	defer lacks(false)
+	defer func() { serverstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "KA").Err()) }()
 	change := func(network string) {
 		t.Helper()
 		storetest.Put(t, w, cluster("east", network))

@@ -23,6 +23,7 @@ import (
 	"maps"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -57,6 +58,7 @@ type Store struct {
 	scrub  *scrubber
 	once   *notices
 	life   *configstore.Life
+	untold atomic.Bool // a Watch has found changes that nobody told of
 
 	mu         sync.Mutex // guards all below
 	loaded     component

@@ -98,6 +98,7 @@ type postgresEngine struct {
 	pool    *pgxpool.Pool
 	table   string // quoted
 	channel string // of NOTIFY; empty where there is none
+	longRow rowProbe
 }
 
 // connectPostgres makes the pool, which connects when it is first asked for something.
@@ -115,7 +116,7 @@ func connectPostgres(ctx context.Context, s settings) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &postgresEngine{s, pool, p.table.Sanitize(), p.channel}, nil
+	return &postgresEngine{settings: s, pool: pool, table: p.table.Sanitize(), channel: p.channel}, nil
 }
 
 func (p *postgresEngine) close() { p.pool.Close() }
@@ -203,6 +204,11 @@ func (p *postgresEngine) hint(err error) error {
 		return err
 	}
 	switch pg.Code {
+	case invalidParameter:
+		if isTooLong(err) {
+			p.longRow.again()
+			return fmt.Errorf("%w; %s", err, shorterTrigger)
+		}
 	case undefinedTable:
 		return fmt.Errorf("%w; make the table that docs/reference/stores/dapr.md shows", err)
 	case insufficientPrivilege:

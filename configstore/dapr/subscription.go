@@ -65,6 +65,12 @@ func (s *subscription) begun(stop func()) bool {
 	return stop != nil
 }
 
+// told notes that somebody was told.
+func (s *subscription) told() {
+	s.untold = 0
+	s.watch.store.untold.Store(false)
+}
+
 // missed notes a change that nobody told of, and warns where that is no exception.
 func (s *subscription) missed() {
 	const exceptions = 2
@@ -72,15 +78,11 @@ func (s *subscription) missed() {
 		return
 	}
 	set := s.watch.lease.settings
-	need := ""
-	switch set.component.kind {
-	case kindRedis:
-		need = "set notify-keyspace-events to Kg$ in redis.conf"
-	case kindPostgres:
-		need = "let a trigger on the table notify the component's notifyChannel"
-	default:
+	need := notifies[set.component.kind]
+	if need == "" {
 		return // looking is how changes are found there
 	}
+	s.watch.store.untold.Store(true)
 	set.once.say(set.log, "untold", "the store tells nobody of changes; they are found by looking, late", "every", s.watch.store.config.Heartbeat, "store", set.where(), "do", need)
 }
 

@@ -96,7 +96,7 @@ func (w *watch) run(ctx context.Context) error {
 			if paths, all, failed = subscription.hints.take(); failed != "" {
 				subscribe.Reset(subscription.failed(failed))
 			}
-			subscription.untold = 0
+			subscription.told()
 		case <-subscribe.C:
 			subscription.begin(ctx)
 			continue

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -164,6 +165,9 @@ func (s *Store) commit(edits []edit, check func(*bbolt.Tx, head) error) error {
 		}
 		return record(tx, at, paths)
 	})
+	if refused == nil {
+		atomicfile.Note(s.path, err)
+	}
 	switch {
 	case refused != nil:
 		return fmt.Errorf("store embedded: write: %w", refused)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -133,10 +134,11 @@ func (s *Store) write(ctx context.Context, writes []configstore.Write) ([]string
 	if err != nil {
 		return nil, err
 	}
-	if err := s.make(edits, lock); err != nil {
-		return nil, readOnly(err)
+	err = readOnly(s.make(edits, lock))
+	if !errors.Is(err, configstore.ErrReadOnly) {
+		atomicfile.Note(filepath.Join(s.dir, lockName), err)
 	}
-	return revisions, nil
+	return revisions, err
 }
 
 func readOnly(err error) error {

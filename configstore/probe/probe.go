@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -56,6 +57,15 @@ func Run(ctx context.Context, store configstore.ReadWriter, scope configstore.Sc
 	default:
 		r.try(ctx, "write", most, func(ctx context.Context) (string, error) {
 			return "allowed; nothing was written", prober.MayWrite(ctx)
+		})
+	}
+	if lacker, ok := store.(configstore.Lacker); ok && scope.All() {
+		r.try(ctx, "settings", most, func(ctx context.Context) (string, error) {
+			lacks, err := lacker.Lacks(ctx)
+			if len(lacks) > 0 {
+				err = errors.Join(err, errors.New(strings.Join(lacks, "; ")))
+			}
+			return "the server lacks nothing that is known", err
 		})
 	}
 	return r

@@ -97,6 +97,8 @@ var Table = []Check{
 	{Name: "crds", look: definitions},
 	{Name: "store", look: store},
 	{Name: "store-writes", try: storeWrites},
+	{Name: StoreServer, look: problems(StoreServer)},
+	{Name: Disk, look: problems(Disk)},
 	{Name: "objects", look: refusedObjects},
 	{Name: "sources", look: sources},
 	{Name: "dns-upstreams", look: upstreams},

@@ -192,6 +192,25 @@ func storeWrites(ctx context.Context, f *Facts) []Result {
 	return nil
 }
 
+// The checks of what the service finds by itself.
+const (
+	StoreServer = "store-server"
+	Disk        = "disk"
+)
+
+// problems finds what the service has found for one check.
+func problems(check string) func(*Facts) []Result {
+	return func(f *Facts) (all []Result) {
+		for _, p := range f.Status.GetProblems() {
+			if p.GetCheck() == check {
+				found, fix := split(p.GetWhat())
+				all = append(all, Result{Level: Warn, Kind: ofService, Name: p.GetName(), Found: found, Fix: fix})
+			}
+		}
+		return all
+	}
+}
+
 // refusedObjects finds objects that can't be used.
 func refusedObjects(f *Facts) (all []Result) {
 	for _, r := range f.Status.GetRefused() {

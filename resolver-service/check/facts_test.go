@@ -42,6 +42,9 @@ func TestFactsHaveNames(t *testing.T) {
 		{"the store denies writes", func(f *Facts) {
 			f.MayWrite = func(context.Context) error { return fmt.Errorf("put: %w", configstore.ErrDenied) }
 		}, "store-writes warn service west"},
+		{"a full disk", func(f *Facts) {
+			f.Status.Problems = []*v1alpha1.Problem{{Check: Disk, Name: "/data", What: "0 kB are free; make room"}}
+		}, "disk warn service /data"},
 		{"nobody can tell about writes", func(f *Facts) { f.MayWrite = func(context.Context) error { return errors.New("timeout") } }, "store-writes warn service west"},
 		{"an object can't be used", func(f *Facts) {
 			f.Status.Refused = []*v1alpha1.RefusedObject{{Source: "shop.yaml:3", Error: "no such field; leave it out"}}

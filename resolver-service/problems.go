@@ -1,0 +1,126 @@
+package resolverservice
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/atomicfile"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+)
+
+// How often problems are looked for, and how long a store may take to say what it lacks.
+const (
+	problemsPause  = 5 * time.Second
+	lacksPatience  = 5 * time.Second
+	makeRoom       = "make room there, then repeat what operators could not write; the service repeats what it keeps itself"
+	mostOfProblems = 20
+)
+
+// problems knows what is wrong although all goes on.
+type problems struct {
+	dirs  []string // that are always written to
+	name  string   // of the store
+	store any      // may be a configstore.Lacker
+	log   *slog.Logger
+	found atomic.Pointer[[]*v1alpha1.Problem]
+}
+
+func (s *Service) followProblems(ctx context.Context) error {
+	dirs := []string{s.cfg.DataDir}
+	if s.cfg.Store.Embedded != nil {
+		dirs = append(dirs, filepath.Dir(s.cfg.Store.Path()))
+	}
+	s.problems.dirs, s.problems.name, s.problems.store, s.problems.log = dirs, s.cfg.Store.Name(), s.store, s.log
+	return s.problems.run(ctx)
+}
+
+// run looks again and again until ctx ends. The log, which events are made of, has what comes and goes.
+func (p *problems) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		p.look(ctx)
+		live.Sleep(ctx, problemsPause)
+	}
+	return nil
+}
+
+// all is what was found last.
+func (p *problems) all() []*v1alpha1.Problem {
+	if found := p.found.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
+
+func (p *problems) look(ctx context.Context) {
+	was := p.all()
+	now := append(p.disks(), p.lacks(ctx, was)...)
+	now = now[:min(len(now), mostOfProblems)]
+	for _, n := range now {
+		if i := slices.IndexFunc(was, same(n)); i >= 0 {
+			n.SinceUnixMs = was[i].GetSinceUnixMs()
+		} else {
+			n.SinceUnixMs = time.Now().UnixMilli()
+			p.log.Warn("something is wrong, and the service goes on", "check", n.GetCheck(), "of", n.GetName(), "what", n.GetWhat())
+		}
+	}
+	for _, w := range was {
+		if !slices.ContainsFunc(now, same(w)) {
+			p.log.Info("what was wrong is right again", "check", w.GetCheck(), "of", w.GetName())
+		}
+	}
+	p.found.Store(&now)
+}
+
+// same tells of problems whether they are of the same subject: how much room there is may change.
+func same(a *v1alpha1.Problem) func(*v1alpha1.Problem) bool {
+	return func(b *v1alpha1.Problem) bool { return a.GetCheck() == b.GetCheck() && a.GetName() == b.GetName() }
+}
+
+// disks are the directories without room, whether a write has failed there or only would.
+func (p *problems) disks() (all []*v1alpha1.Problem) {
+	failed := map[string]atomicfile.Fault{}
+	for _, f := range atomicfile.Faults() {
+		failed[filepath.Dir(f.Path)] = f
+	}
+	dirs := slices.AppendSeq(slices.Clone(p.dirs), maps.Keys(failed))
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		free, err := atomicfile.Free(dir)
+		what := fmt.Sprintf("%d kB are free; %s", free>>10, makeRoom)
+		f, wrong := failed[dir]
+		if wrong {
+			what = fmt.Sprintf("a write failed (%v), and %s", f.Err, what)
+		}
+		if wrong || err == nil && free < atomicfile.Room {
+			all = append(all, &v1alpha1.Problem{Check: check.Disk, Name: dir, What: what})
+		}
+	}
+	return all
+}
+
+// lacks is what the store says of its server. What was known stands while the server does not answer.
+func (p *problems) lacks(ctx context.Context, was []*v1alpha1.Problem) (all []*v1alpha1.Problem) {
+	lacker, ok := p.store.(configstore.Lacker)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lacksPatience)
+	defer cancel()
+	lacks, err := lacker.Lacks(ctx)
+	if err != nil {
+		return slices.DeleteFunc(slices.Clone(was), func(p *v1alpha1.Problem) bool { return p.GetCheck() != check.StoreServer })
+	}
+	for _, what := range lacks {
+		all = append(all, &v1alpha1.Problem{Check: check.StoreServer, Name: p.name, What: what})
+	}
+	return all
+}
