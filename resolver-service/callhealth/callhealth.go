@@ -183,7 +183,7 @@ type fault struct{ *v1alpha1.CallFault }
 
 func (h *Health) newFault(w *seen, bad uint64) *fault {
 	f := &fault{&v1alpha1.CallFault{
-		Level: warn, CallerCluster: w.callerCluster, Cluster: w.cluster, Outcome: w.outcome, Calls: bad, Of: bad + w.fine,
+		Level: level(bad, bad+w.fine, w.lately.refused+w.lately.failed, w.lately.refused+w.lately.failed+w.lately.fine), CallerCluster: w.callerCluster, Cluster: w.cluster, Outcome: w.outcome, Calls: bad, Of: bad + w.fine,
 		SinceUnixMs: w.since.UnixMilli(), LastUnixMs: w.last.UnixMilli(),
 	}}
 	if w.caller != (catalog.App{}) {
@@ -191,9 +191,6 @@ func (h *Health) newFault(w *seen, bad uint64) *fault {
 	}
 	if w.callee != (catalog.App{}) {
 		f.Callee = wire.App(w.callee)
-	}
-	if bad*failShare >= f.Of {
-		f.Level = Fail
 	}
 	keys := []catalog.Key{
 		{Kind: catalog.KindAppEndpoints, Namespace: w.caller.Namespace, Name: w.caller.ID},

@@ -195,6 +195,31 @@ func TestSlowOnesAreSummedUp(t *testing.T) {
 	}
 }
 
+// Calls that fail since a moment ago fail, however many were fine in the minute before.
+func TestAMinuteOfGoodCallsHidesNoFault(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		bad  *v1alpha1.MadeCalls
+		want string
+	}{
+		{"failed", &v1alpha1.MadeCalls{Failed: 20, Code: "Unavailable"}, "fail calls-failed"},
+		{"slow", &v1alpha1.MadeCalls{Slow: 20}, "fail app-health"},
+		{"waiting", &v1alpha1.MadeCalls{Waiting: 20}, "fail app-health"},
+	} {
+		w := newWorld()
+		fine := &v1alpha1.MadeCalls{Callee: wire.App(orders), Cluster: "east", Fine: 1000, Failed: 11, Code: "Unavailable"}
+		w.reports(t, checkout, made(fine))
+		c.bad.Callee, c.bad.Cluster = wire.App(orders), "east"
+		for range 4 {
+			w.now = w.now.Add(5 * time.Second)
+			w.reports(t, checkout, made(c.bad))
+		}
+		if got := w.faults(); !slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, c.want) }) {
+			t.Errorf("%s: %q, want %s", c.what, got, c.want)
+		}
+	}
+}
+
 // TestMadeUpNamesTakeNoRoom has one app name thousands of callees and clusters, and another one fail.
 func TestMadeUpNamesTakeNoRoom(t *testing.T) {
 	w := newWorld()

@@ -21,10 +21,12 @@ const (
 	maxWhy     = 256    // bytes
 )
 
-// What is kept of a way covers the last minute.
+// What is kept of a way covers the last minute. Whether its calls go well by now is told by its newest
+// slots, which a report of each sidecar falls into.
 const (
-	slotTime = 5 * time.Second
-	slots    = 12
+	slotTime  = 5 * time.Second
+	slots     = 12
+	lateSlots = 3
 )
 
 // source tells who has seen the calls of a way.
@@ -93,9 +95,10 @@ func (l *log) settle(app catalog.App, w way) {
 	}
 }
 
-func (r *record) sum() (all tally) {
-	for i := range r.window {
-		all.add(r.window[i])
+// sum is what the newest slots have.
+func (r *record) sum(newest int64) (all tally) {
+	for slot := r.slot; slot > r.slot-newest; slot-- {
+		all.add(r.window[slot%slots])
 	}
 	return all
 }
@@ -261,6 +264,15 @@ type seen struct {
 	way
 	tally
 	record
+	lately tally
+}
+
+// level is that of so many bad calls of a minute: they fail also where most do since a moment ago.
+func level(bad, of, lately, ofLately uint64) string {
+	if bad*failShare >= of || lately > 0 && lately*failShare >= ofLately {
+		return Fail
+	}
+	return warn
 }
 
 // settledFor is how long a way must have had no failure, and calls that end well, to count as well
@@ -279,7 +291,7 @@ func (l *log) current(now time.Time) (all []seen) {
 				r.waiting = 0 // its sidecar says so no more
 			}
 			if now.Sub(r.last) <= settledFor || !r.fineAt.After(r.last) {
-				all = append(all, seen{w, r.sum(), *r})
+				all = append(all, seen{w, r.sum(slots), *r, r.sum(lateSlots)})
 			}
 		}
 	}

@@ -19,6 +19,7 @@ type slowKey struct {
 // slowCallee sums up the ways to it.
 type slowCallee struct {
 	tally
+	lately      tally
 	waiting     uint64
 	since, last time.Time
 	callers     []string
@@ -26,6 +27,7 @@ type slowCallee struct {
 
 func (s *slowCallee) add(w *seen) {
 	s.tally.add(w.tally)
+	s.lately.add(w.lately)
 	s.waiting += w.waiting
 	if s.since.IsZero() || w.since.Before(s.since) {
 		s.since = w.since
@@ -42,17 +44,15 @@ func (s *slowCallee) fault(key slowKey, h *Health, now time.Time) *v1alpha1.Call
 	if late == 0 || late*leastShare < s.fine {
 		return nil
 	}
+	lately := s.lately.slow + s.waiting
 	f := &v1alpha1.CallFault{
-		Check: AppHealth, Level: warn, Cluster: key.cluster, Outcome: "slow", Calls: late, Of: late + s.fine + s.failed,
+		Check: AppHealth, Level: level(late, late+s.fine+s.failed, lately, lately+s.lately.fine+s.lately.failed), Cluster: key.cluster, Outcome: "slow", Calls: late, Of: late + s.fine + s.failed,
 		SinceUnixMs: s.since.UnixMilli(), LastUnixMs: s.last.UnixMilli(),
 		Why: fmt.Sprintf("calls of %s", listed(s.callers, len(s.callers))),
 		Fix: "see the log and the load of the app",
 	}
 	if key.callee != (catalog.App{}) {
 		f.Callee = wire.App(key.callee)
-	}
-	if late*failShare >= f.Of {
-		f.Level = Fail
 	}
 	what := fmt.Sprintf("%s took too long or were given up without an answer", count(s.slow, f.Of-s.waiting))
 	if s.waiting > 0 {
