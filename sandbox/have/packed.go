@@ -113,7 +113,7 @@ func brew(ctx context.Context, missing []programs.Program) error {
 	}
 	for _, p := range missing {
 		if _, err := programs.Find(p.Name); err != nil && p.Need != programs.Benchmarks {
-			return fmt.Errorf("Homebrew has installed %s where it is not looked for; name it: %s", p.Name, programs.Variable(p.Name))
+			return fmt.Errorf("%s is installed where it is not looked for; name it: %s", p.Name, programs.Variable(p.Name))
 		}
 	}
 	return nil

@@ -320,8 +320,8 @@ var troubles = []trouble{
 		wrong := right + "  trust:\n    roots: |\n      " + strings.ReplaceAll(strings.TrimSpace(string(other.Anchors())), "\n", "\n      ") + "\n"
 		return s.write(s.west, wrong, right)
 	}},
-	{"the only route has weight 0", func(s *shift) (func(), error) {
-		return s.write(s.west, strings.Replace(s.selected(), "{cluster: east,", "{cluster: east, weight: 0,", 1), s.selected())
+	{"the only ready route has weight 0", func(s *shift) (func(), error) {
+		return s.write(s.west, strings.Replace(s.selected(), "{cluster: east,", "{cluster: local, weight: 1}\n    - {cluster: east, weight: 0,", 1), s.selected())
 	}},
 	{"the callee's service and gateway are killed", func(s *shift) (func(), error) { return s.kill(s.east.Service.Process) }},
 	{"the callee's service and gateway are frozen", func(s *shift) (func(), error) { return freeze(s.east.Service.Process) }},
