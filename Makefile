@@ -72,7 +72,7 @@ TESTED := -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
 # Tests wait for real servers on a machine that may be busy. The few that fail run once more, each
 # by itself, and both outcomes are printed; a data race, or many failures, end the run.
 RERUN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
-TEST := $(TOOL) gotestsum --format pkgname --hide-summary skipped $(RERUN)
+TEST = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json) $(RERUN)
 
 .PHONY: test test-main test-daprd test-install before lint fuzz bench demo
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
