@@ -74,7 +74,7 @@ TESTED := -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
 RERUN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 TEST = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json) $(RERUN)
 
-.PHONY: test test-main test-daprd test-install before lint fuzz bench demo
+.PHONY: test test-main test-daprd test-changed test-install before lint fuzz bench demo
 test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
 test: deps build ## everything, against the real servers
 	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
@@ -83,6 +83,13 @@ test-main:
 	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(monitoring|faults|hostile|clusters)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
 test-daprd: # its tests wait for servers, too
 	cd $(DAPRD_MODULE) && $(TEST) --packages ./... -- $(TESTED) -p 1 -tags $(DAPRD_TAGS),clouds
+
+# Packages that hold or import, also by their tests, a package with a file that differs from SINCE.
+SINCE ?= main
+test-changed: ## the packages that import what changed since SINCE (main); those that need servers that are not there leave that out
+	@changed=$$({ git diff --name-only $(SINCE) -- ; git ls-files --others --exclude-standard; } | xargs -rn1 dirname | sort -u | sed 's,^,./,' | xargs -r go list -e -f '{{if .GoFiles}}{{.ImportPath}}{{else if .XTestGoFiles}}{{.ImportPath}}{{else if .TestGoFiles}}{{.ImportPath}}{{end}}' 2>/dev/null); \
+	packages=$$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v changed="$$changed" 'BEGIN {n = split(changed, c); for (i = 1; i <= n; i++) is[c[i]] = 1} $$1 ~ /\.test$$/ {p = $$1; sub(/\.test$$/, "", p); for (i = 2; i <= NF; i++) if ($$i in is) {print p; next}}'); \
+	if [ -z "$$packages" ]; then echo "no package of this module differs from $(SINCE)"; else echo $$packages | xargs -n1; go test -short $$packages; fi
 
 # The release that an upgrade begins at: FROM, or the commit before.
 BEFORE := $(CURDIR)/.cache/before

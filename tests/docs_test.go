@@ -37,7 +37,7 @@ const (
 // pages are the README and every page in docs/ and the folders below it, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths := []string{"../README.md", "../SECURITY.md", "../CHANGELOG.md"}
+	paths := []string{"../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"}
 	err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {
 		if filepath.Ext(path) == ".md" {
 			paths = append(paths, path)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs"
 )
 
 var block = regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```$")
@@ -168,7 +169,12 @@ func repository(t *testing.T) string {
 	}
 	build(filepath.Join(dir, "bin", "example-app"), "../../examples/two-clusters/app")
 	plan, err := exec.Command("make", "-n", "-C", "../..", "example").CombinedOutput()
-	for _, program := range []string{"/bin/isthmus ", "/bin/daprd ", "/bin/sentry ", "/bin/example-app "} {
+	for _, name := range []string{"daprd", "sentry"} {
+		if p, ok := programs.Named(name); !ok || p.Need != programs.Demo {
+			t.Errorf("what the demo runs has no %s", name)
+		}
+	}
+	for _, program := range []string{"/bin/isthmus ", "/have demo", "/bin/example-app "} {
 		if err != nil || !strings.Contains(string(plan), program) {
 			t.Errorf("make example does not build %s: %v\n%s", program, err, plan)
 		}

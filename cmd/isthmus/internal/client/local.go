@@ -45,18 +45,27 @@ func LocalSocket(cluster string) (string, error) {
 }
 
 // socketsIn are the operator sockets of the services in a list of unixSockets: of a cluster, or of any
-// if it is empty. One without a name may be of any.
-func socketsIn(list, cluster string) (found []string) {
+// if it is empty. Those without a name may be of any, and count where none has the cluster's.
+func socketsIn(list, cluster string) []string {
+	var named, nameless []string
 	for _, m := range madeSocket.FindAllStringSubmatch(list, -1) {
 		entries, _ := os.ReadDir(m[1]) // of a directory that is closed to this user, there are none
 		for _, e := range entries {
 			of, ok := strings.CutPrefix(e.Name(), "operator")
 			of, socket := strings.CutSuffix(of, ".sock")
-			if !ok || !socket || cluster != "" && of != "" && of != "-"+cluster && !strings.HasPrefix(of, "-"+cluster+"-") { // a replica's has its name, too
-				continue
+			path := filepath.Join(m[1], e.Name())
+			switch {
+			case !ok || !socket:
+			case of == "" && cluster != "":
+				nameless = append(nameless, path)
+			case cluster == "" || of == "-"+cluster || strings.HasPrefix(of, "-"+cluster+"-"): // a replica's has its name, too
+				named = append(named, path)
 			}
-			found = append(found, filepath.Join(m[1], e.Name()))
 		}
+	}
+	found := named
+	if len(found) == 0 {
+		found = nameless
 	}
 	slices.Sort(found)
 	return slices.Compact(found)

@@ -30,6 +30,7 @@ func TestOperatorSocketsOfThisMachine(t *testing.T) {
 		{all, "east", "my east/operator-east-isthmus-0.sock"},
 		{all, "eas", ""},
 		{head + listens + plain + "/.00af/s\n", "west", "plain/operator.sock"},
+		{all + listens + plain + "/.00af/s\n", "west", "west/operator-west.sock"},
 		{head + talks + west + "/.00af/s\n", "", ""},
 		{head + listens + "@" + west + "/.00af/s\n", "", ""},
 		{head + listens + west + "/s\n" + listens + dir + "/gone/.00af/s\n", "", ""},
