@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -30,38 +29,34 @@ func TestWhenAReplicaIsCutOff(t *testing.T) {
 		{"there is no other replica", nil, nil, ""},
 		{"the others are older and don't say", nil, []etcd.Member{member("r2")}, ""},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			var away, told string
-			hears := c.hears
-			o := &cutOff{
-				reach: func() (all []peering.Reach) {
-					for _, p := range []string{"east", "north"} {
-						all = append(all, peering.Reach{Cluster: p, Heard: slices.Contains(hears, p), StaleAfter: staleAfter})
-					}
-					return all
-				},
-				tell:     func(hears []string) { told = fmt.Sprint(hears) },
-				others:   func() []etcd.Member { return c.others },
-				turnAway: func(why string) { away = why },
-			}
-			go func() { _ = o.run(t.Context()) }()
-			time.Sleep(staleAfter - time.Millisecond)
-			synctest.Wait()
-			if away != "" || told != fmt.Sprint(c.hears) {
-				t.Errorf("%s: after %s sidecars are sent away: %q; others are told of %s", c.what, staleAfter, away, told)
-			}
-			time.Sleep(cutOffPause)
-			synctest.Wait()
-			status := &v1alpha1.StatusResponse{Peers: []*v1alpha1.PeerStatus{{Cluster: "east"}}}
-			o.addStatus(status)
-			if by := status.Peers[0].GetHeardBy(); fmt.Sprint(by) != "["+c.want+"]" || (away != "") != (c.want != "") {
-				t.Errorf("%s: heard by %v, want %q; %q", c.what, by, c.want, away)
-			}
-			hears = []string{"east", "north"}
-			time.Sleep(cutOffPause)
-			if synctest.Wait(); away != "" {
-				t.Errorf("%s: it hears again, and says %q", c.what, away)
-			}
-		})
+		var away, told string
+		hears := c.hears
+		o := &cutOff{
+			reach: func() (all []peering.Reach) {
+				for _, p := range []string{"east", "north"} {
+					all = append(all, peering.Reach{Cluster: p, Heard: slices.Contains(hears, p), StaleAfter: staleAfter})
+				}
+				return all
+			},
+			tell:     func(hears []string) { told = fmt.Sprint(hears) },
+			others:   func() []etcd.Member { return c.others },
+			turnAway: func(why string) { away = why },
+		}
+		began := time.Now()
+		o.look(began)
+		o.look(began.Add(staleAfter - time.Millisecond))
+		if away != "" || told != fmt.Sprint(c.hears) {
+			t.Errorf("%s: before %s sidecars are sent away: %q; others are told of %s", c.what, staleAfter, away, told)
+		}
+		o.look(began.Add(staleAfter))
+		status := &v1alpha1.StatusResponse{Peers: []*v1alpha1.PeerStatus{{Cluster: "east"}}}
+		o.addStatus(status)
+		if by := status.Peers[0].GetHeardBy(); fmt.Sprint(by) != "["+c.want+"]" || (away != "") != (c.want != "") {
+			t.Errorf("%s: heard by %v, want %q; %q", c.what, by, c.want, away)
+		}
+		hears = []string{"east", "north"}
+		if o.look(began.Add(staleAfter + time.Second)); away != "" {
+			t.Errorf("%s: it hears again, and says %q", c.what, away)
+		}
 	}
 }
