@@ -42,7 +42,7 @@ var serverKinds = map[string]struct {
 	}},
 	"kubernetes": {"kube-apiserver", startKubernetes},
 	"redis": {"redis-server", func(ctx context.Context, dir string) (started, error) {
-		return server(servers.StartRedis(ctx, dir, servers.RedisOptions{Config: []string{"requirepass hunter2"}}))
+		return server(servers.StartRedis(ctx, dir, servers.RedisOptions{Config: []string{"requirepass hunter2", "notify-keyspace-events Kg$"}}))
 	}},
 }
 
