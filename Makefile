@@ -88,7 +88,7 @@ test-daprd: # its tests wait for servers, too
 SINCE ?= main
 test-changed: ## the packages that import what changed since SINCE (main); those that need servers that are not there leave that out
 	@changed=$$({ git diff --name-only $(SINCE) -- ; git ls-files --others --exclude-standard; } | xargs -rn1 dirname | sort -u | sed 's,^,./,' | xargs -r go list -e -f '{{if .GoFiles}}{{.ImportPath}}{{else if .XTestGoFiles}}{{.ImportPath}}{{else if .TestGoFiles}}{{.ImportPath}}{{end}}' 2>/dev/null); \
-	packages=$$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v changed="$$changed" 'BEGIN {n = split(changed, c); for (i = 1; i <= n; i++) is[c[i]] = 1} $$1 ~ /\.test$$/ {p = $$1; sub(/\.test$$/, "", p); for (i = 2; i <= NF; i++) if ($$i in is) {print p; next}}'); \
+	packages=$$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v changed="$$(echo $$changed)" 'BEGIN {n = split(changed, c); for (i = 1; i <= n; i++) is[c[i]] = 1} $$1 ~ /\.test$$/ {p = $$1; sub(/\.test$$/, "", p); for (i = 2; i <= NF; i++) if ($$i in is) {print p; next}}'); \
 	if [ -z "$$packages" ]; then echo "no package of this module differs from $(SINCE)"; else echo $$packages | xargs -n1; go test -short $$packages; fi
 
 # The release that an upgrade begins at: FROM, or the commit before.
