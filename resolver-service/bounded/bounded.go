@@ -220,8 +220,8 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 }
 
 // silentGrace is how long a silent connection is safe while an older one, which has sent
-// something, can be evicted: its first bytes may be on their way.
-const silentGrace = 50 * time.Millisecond
+// something, can be evicted: its first bytes may be on their way, from a busy machine.
+const silentGrace = 200 * time.Millisecond
 
 // roomPause is the time between two checks for room.
 const roomPause = 5 * time.Millisecond
