@@ -73,7 +73,7 @@ func have(ctx context.Context, args []string, out, platform string) error {
 		}
 	}
 	if seconds > 60 && out == "" {
-		fmt.Printf("The first build takes about %d minutes on 2 processors. Later ones take seconds.\n", (seconds+59)/60)
+		fmt.Printf("The first build takes about %d minutes on 2 processors. Later ones take seconds.\n", (seconds+30)/60)
 	}
 	var packed []programs.Program
 	for _, p := range wanted {
