@@ -247,7 +247,7 @@ func TestPagesLookAsPeopleLike(t *testing.T) {
 // TestPeopleShareNoCookies.
 func TestPeopleShareNoCookies(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(serve))
-	defer server.Close()
+	t.Cleanup(server.Close) // after the browser, which may still ask for a picture
 	b := Start(t, Options{Hosts: map[string]string{"console.example": "127.0.0.1"}})
 	one, other := b.Page(t), b.Page(t)
 	one.Open(server.URL)
@@ -263,7 +263,7 @@ func TestPeopleShareNoCookies(t *testing.T) {
 // TestCertificates: one that is not trusted lets nobody in.
 func TestCertificates(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(serve))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	t.Run("trusted", func(t *testing.T) {
 		p := Start(t, Options{Trust: certificate(server)}).Page(t)
 		if status := p.Open(server.URL); status != http.StatusOK {
@@ -286,7 +286,7 @@ func certificate(s *httptest.Server) []byte {
 // TestAFaultFailsTheTest that has not asked for it, and so does what is not there.
 func TestAFaultFailsTheTest(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(serve))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	b := Start(t, Options{})
 	for name, c := range map[string]struct {
 		test func(p *Page)

@@ -22,7 +22,7 @@ func TestAConnectionThatEndsIsNoneThatNeverWas(t *testing.T) {
 		call   func(context.Context, *Conn) error
 		want   string
 	}{
-		{"apply", nil, apply, "before its answer: error reading from server: EOF; what it was told to write may have been written: isthmus get shows that"},
+		{"apply", nil, apply, "; what it was told to write may have been written: isthmus get shows that"},
 		{"delete", nil, func(ctx context.Context, c *Conn) error {
 			_, err := v1alpha1.NewObjectsClient(c).Delete(ctx, &v1alpha1.DeleteRequest{})
 			return err
@@ -37,7 +37,7 @@ func TestAConnectionThatEndsIsNoneThatNeverWas(t *testing.T) {
 		{"get, which writes nothing", nil, func(ctx context.Context, c *Conn) error {
 			_, err := v1alpha1.NewObjectsClient(c).Get(ctx, &v1alpha1.GetRequest{})
 			return err
-		}, "before its answer: error reading from server: EOF; ask it again"},
+		}, "; ask it again"},
 		{"the service's own word", status.Error(codes.Unavailable, "cluster east does not answer"), apply, "cluster east does not answer"},
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,8 @@ func TestAConnectionThatEndsIsNoneThatNeverWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := conn.Explain(c.call(t.Context(), conn)).Error()
-		if !strings.HasSuffix(got, c.want) || strings.Contains(got, "not reached") || strings.Contains(got, "mTLS") {
+		// A connection ends with EOF or, where something was not yet read of it, with a reset.
+		if !strings.HasSuffix(got, c.want) || c.answer == nil && !strings.Contains(got, "before its answer: error reading from server: ") || strings.Contains(got, "not reached") || strings.Contains(got, "mTLS") {
 			t.Errorf("%s: %s\nwant %s", c.what, got, c.want)
 		}
 		server.Stop()
