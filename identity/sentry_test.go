@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // patience is how long a test waits for what should happen, also where this machine is slow.
@@ -42,21 +43,7 @@ type sentry struct {
 // beside enabled: true.
 func newSentry(t *testing.T, mtls string) *sentry {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs Dapr's Sentry")
-	}
-	binary := os.Getenv("ISTHMUS_SENTRY")
-	if binary == "" {
-		binary = filepath.Join("..", "bin", "sentry")
-	}
-	binary, err := filepath.Abs(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("Dapr's Sentry is missing (%v): run `make deps`, or name a binary in ISTHMUS_SENTRY, or test with -short", err)
-	}
-	s := &sentry{t: t, binary: binary, dir: t.TempDir(), address: freeAddress(t)}
+	s := &sentry{t: t, binary: programstest.Path(t, "sentry"), dir: t.TempDir(), address: freeAddress(t)}
 	config := "apiVersion: dapr.io/v1alpha1\nkind: Configuration\nmetadata: {name: sentry}\nspec:\n  mtls:\n    enabled: true\n" + mtls
 	identitytest.Write(t, filepath.Join(s.dir, "config.yaml"), []byte(config))
 	t.Cleanup(s.stop)

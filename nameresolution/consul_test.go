@@ -2,7 +2,6 @@ package nameresolution
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
@@ -37,12 +36,7 @@ func newConsul(t *testing.T) *aclConsul {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	server, err := servers.StartConsul(ctx, t.TempDir(), servers.ConsulOptions{Management: management})
-	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	programstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	c := &aclConsul{t: t, server: server}
 	if c.admin, err = consulapi.NewClient(&consulapi.Config{Address: server.Addr(), Token: management}); err != nil {

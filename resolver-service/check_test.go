@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
@@ -387,9 +388,6 @@ func TestChecksFindCertificatesThatExpire(t *testing.T) {
 }
 
 func TestChecksFindAStoreThatCanOnlyBeRead(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs Consul")
-	}
 	var consul serverstest.Consul
 	consul.Need(t)
 	t.Cleanup(consul.End)
@@ -431,9 +429,7 @@ func alive(r *running) *running {
 }
 
 func TestChecksFindASentryThatIsAwayOrAnother(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs Dapr's Sentry")
-	}
+	programstest.Need(t, "sentry")
 	box, err := sandbox.New(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

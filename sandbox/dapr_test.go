@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tracing/collector"
 )
 
@@ -15,7 +16,7 @@ const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // A sandbox is worth something when what it starts talks to each other: two real
 // sidecars with certificates of a real Sentry, an app, and one trace over both.
 func TestTwoSidecarsCallWithMTLSAndOneTrace(t *testing.T) {
-	needs(t, "daprd", "sentry")
+	programstest.Need(t, "daprd", "sentry")
 	s, ctx := open(t), within(t, 5*patience) // for all that is started
 	authority, err := NewAuthority()
 	if err != nil {

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -38,18 +37,4 @@ func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// needs fails a test when the binaries that it runs are not built, or leaves it out in
-// a short run.
-func needs(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if _, err := Binary(name); errors.Is(err, ErrNoBinary) {
-			if testing.Short() {
-				t.Skip(err)
-			}
-			t.Fatal(err)
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,6 +26,7 @@ import (
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/tests/page"
 )
 
 const (
@@ -37,18 +37,10 @@ const (
 // pages are the README and every page in docs/ and the folders below it, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	paths := []string{"../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../CHANGELOG.md"}
-	err := filepath.WalkDir("../docs", func(path string, _ fs.DirEntry, err error) error {
-		if filepath.Ext(path) == ".md" {
-			paths = append(paths, path)
-		}
-		return err
-	})
+	all, err := page.All("..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{}
-	read(t, paths, all)
 	return all
 }
 
@@ -62,23 +54,6 @@ func read(t *testing.T, paths []string, all map[string]string) {
 		}
 		all[path] = string(text)
 	}
-}
-
-// snippet is a fenced block of a page.
-type snippet struct{ language, text string }
-
-var fence = regexp.MustCompile("(?ms)^( *)```([a-z]+)\n(.*?)^ *```$")
-
-func snippets(page string) []snippet {
-	var found []snippet
-	for _, match := range fence.FindAllStringSubmatch(page, -1) {
-		var text strings.Builder
-		for line := range strings.Lines(match[3]) {
-			text.WriteString(strings.TrimPrefix(line, match[1]))
-		}
-		found = append(found, snippet{match[2], text.String()})
-	}
-	return found
 }
 
 var link = regexp.MustCompile(`\]\(([^)#:]*)(?:#([^):]*))?\)`)
@@ -129,43 +104,43 @@ func TestYAMLInThePages(t *testing.T) {
 	}
 	t.Setenv("DAPR_TRUST_ANCHORS", string(authority.Anchors())) // which sidecars in Kubernetes have
 	read := map[string]int{}
-	for path, page := range pages(t) {
-		for _, s := range snippets(page) {
-			if s.language != "yaml" {
+	for path, text := range pages(t) {
+		for _, s := range page.Snippets(text) {
+			if s.Language != "yaml" {
 				continue
 			}
 			var top map[string]any
-			_ = yaml.Unmarshal([]byte(s.text), &top)
+			_ = yaml.Unmarshal([]byte(s.Text), &top)
 			switch {
-			case strings.Contains(s.text, "apiVersion: "+catalog.Version):
+			case strings.Contains(s.Text, "apiVersion: "+catalog.Version):
 				read["objects"]++
-				if _, errs := api.DecodeYAML(path, []byte(s.text)); len(errs) > 0 {
-					t.Errorf("%s: %v\n%s", path, errs, s.text)
+				if _, errs := api.DecodeYAML(path, []byte(s.Text)); len(errs) > 0 {
+					t.Errorf("%s: %v\n%s", path, errs, s.Text)
 				}
-			case strings.Contains(s.text, "smi-spec.io/"):
+			case strings.Contains(s.Text, "smi-spec.io/"):
 				read["documents"]++
-				_, errs := api.DecodeFile(path, []byte(s.text), func(root *strict.Node) bool {
+				_, errs := api.DecodeFile(path, []byte(s.Text), func(root *strict.Node) bool {
 					d := foreign.Decode(path, root)
 					if d != nil && d.Err != nil {
-						t.Errorf("%v\n%s", d.Err, s.text)
+						t.Errorf("%v\n%s", d.Err, s.Text)
 					}
 					return d != nil
 				})
 				if len(errs) > 0 {
-					t.Errorf("%s: %v\n%s", path, errs, s.text)
+					t.Errorf("%s: %v\n%s", path, errs, s.Text)
 				}
 			case top["kind"] == "Configuration":
 				read["components"]++
 				initialise(t, path, top)
 			case top["daprd"] != nil:
 				read["bridges"]++
-				if _, err := actors.Parse(path, []byte(s.text)); err != nil {
-					t.Errorf("%v\n%s", err, s.text)
+				if _, err := actors.Parse(path, []byte(s.Text)); err != nil {
+					t.Errorf("%v\n%s", err, s.Text)
 				}
 			case top["cluster"] != nil:
 				read["services"]++
-				if _, err := resolverservice.Parse(path, withoutServer(t, path, s.text, top)); err != nil {
-					t.Errorf("%v\n%s", err, s.text)
+				if _, err := resolverservice.Parse(path, withoutServer(t, path, s.Text, top)); err != nil {
+					t.Errorf("%v\n%s", err, s.Text)
 				}
 			case top["store"] != nil:
 				read["stores"]++
@@ -263,56 +238,6 @@ type nothing struct{}
 
 func (nothing) Find(context.Context, catalog.App, int) ([]string, error) { return nil, nil }
 func (nothing) Close() error                                             { return nil }
-
-var flag = regexp.MustCompile(`(?:^|\s)(--?[a-z][a-z-]*)`)
-
-// TestCommandsInThePages holds every isthmus command line to what the program takes.
-func TestCommandsInThePages(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "isthmus")
-	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "../cmd/isthmus").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	checked := 0
-	helps := map[string]string{} // of the commands
-	for path, page := range pages(t) {
-		for _, s := range snippets(page) {
-			if s.language != "console" && s.language != "sh" {
-				continue
-			}
-			for line := range strings.Lines(s.text) {
-				line, _, _ = strings.Cut(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "$ ")), " #")
-				words := strings.Fields(line)
-				if len(words) < 2 || filepath.Base(words[0]) != "isthmus" || strings.HasPrefix(words[1], "-") {
-					continue
-				}
-				command := words[1:2]
-				if len(words) > 2 && words[1] == "link" { // whose flags are those of its commands
-					command = words[1:3]
-				}
-				help, known := helps[strings.Join(command, " ")]
-				if !known {
-					out, err := exec.Command(program, append(slices.Clone(command), "--help")...).CombinedOutput()
-					if err != nil {
-						t.Errorf("%s: %q: %s", path, line, out)
-						continue
-					}
-					help = string(out)
-					helps[strings.Join(command, " ")] = help
-				}
-				flags := strings.FieldsFunc(help, func(r rune) bool { return strings.ContainsRune(" ,\n\t=[]", r) })
-				for _, match := range flag.FindAllStringSubmatch(line, -1) {
-					if !slices.Contains(flags, match[1]) {
-						t.Errorf("%s: %q: isthmus %s knows no flag %s", path, line, strings.Join(command, " "), match[1])
-					}
-				}
-				checked++
-			}
-		}
-	}
-	if checked == 0 {
-		t.Error("the pages show no command")
-	}
-}
 
 var (
 	sourcePath = regexp.MustCompile("`((?:[a-z0-9-]+/)+[a-z0-9_.-]*)`")

@@ -8,10 +8,12 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -172,10 +174,17 @@ func TestWhatStaysLightHasNoHeavyDependency(t *testing.T) {
 	}
 }
 
-// goFiles are the module's own Go files that were not generated, parsed.
-func goFiles(t *testing.T, visit func(path string, file *ast.File, set *token.FileSet)) {
-	t.Helper()
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+// source is a file of Go that nothing generated.
+type source struct {
+	path string
+	text string
+	file *ast.File
+	set  *token.FileSet
+}
+
+// sources are all of this repository's, read once for all tests.
+var sources = sync.OnceValues(func() (all []source, err error) {
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -185,21 +194,36 @@ func goFiles(t *testing.T, visit func(path string, file *ast.File, set *token.Fi
 		if !strings.HasSuffix(path, ".go") {
 			return nil
 		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		file, err := parser.ParseFile(set, path, text, parser.ParseComments)
 		if err == nil && !ast.IsGenerated(file) {
-			visit(path, file, set)
+			all = append(all, source{path, string(text), file, set})
 		}
 		return err
 	})
+	return all, err
+})
+
+// goFiles visits all sources.
+func goFiles(t *testing.T, visit func(source)) {
+	t.Helper()
+	all, err := sources()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, s := range all {
+		visit(s)
 	}
 }
 
 func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	said := map[string]bool{}
-	goFiles(t, func(path string, file *ast.File, _ *token.FileSet) {
+	goFiles(t, func(s source) {
+		path, file := s.path, s.file
 		if strings.HasSuffix(path, "_test.go") && strings.HasSuffix(file.Name.Name, "_test") {
 			return
 		}
@@ -215,12 +239,16 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 
 func TestHouseRules(t *testing.T) {
 	banned := []string{"util", "utils", "common", "helper", "helpers", "manager", "impl", "misc"}
-	goFiles(t, func(path string, file *ast.File, set *token.FileSet) {
+	goFiles(t, func(s source) {
+		path, file, set := s.path, s.file, s.set
 		if slices.Contains(banned, file.Name.Name) {
 			t.Errorf("%s: package name %s says nothing", path, file.Name.Name)
 		}
 		if lines := set.Position(file.End()).Line; lines > 500 {
 			t.Errorf("%s has %d lines; 500 are enough", path, lines)
+		}
+		if strings.Contains(s.text, "testing."+"Short()") && !strings.HasPrefix(path, "../sandbox/programs/programstest/") {
+			t.Errorf("%s: programstest alone says what a short run leaves out", path)
 		}
 		for _, decl := range file.Decls {
 			f, ok := decl.(*ast.FuncDecl)

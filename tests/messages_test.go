@@ -49,11 +49,11 @@ func TestMessagesThatTroubleshootingNames(t *testing.T) {
 func texts(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	goFiles(t, func(path string, file *ast.File, _ *token.FileSet) {
-		if strings.HasSuffix(path, "_test.go") {
+	goFiles(t, func(s source) {
+		if strings.HasSuffix(s.path, "_test.go") {
 			return
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
+		ast.Inspect(s.file, func(n ast.Node) bool {
 			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 				if text, err := strconv.Unquote(literal.Value); err == nil {
 					all.WriteString(text + "\n")

@@ -35,6 +35,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/page"
 )
 
 func TestMain(m *testing.M) {
@@ -343,6 +344,47 @@ func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
 	})
 }
 
+var flagInAPage = regexp.MustCompile(`(?:^|\s)(--?[a-z][a-z-]*)`)
+
+// TestCommandsInThePages holds every command line of a page to what the program takes.
+func TestCommandsInThePages(t *testing.T) {
+	pages, err := page.All("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for path, text := range pages {
+		for _, s := range page.Snippets(text) {
+			if s.Language != "console" && s.Language != "sh" {
+				continue
+			}
+			for line := range strings.Lines(s.Text) {
+				line, _, _ = strings.Cut(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "$ ")), " #")
+				words := strings.Fields(line)
+				if len(words) < 2 || filepath.Base(words[0]) != "isthmus" || strings.HasPrefix(words[1], "-") {
+					continue
+				}
+				cmd, _, err := newRoot().Find(words[1:])
+				if err != nil || !cmd.HasParent() {
+					t.Errorf("%s: %q is no command: %v", path, line, err)
+					continue
+				}
+				cmd.InitDefaultHelpFlag()
+				for _, match := range flagInAPage.FindAllStringSubmatch(line, -1) {
+					long, isLong := strings.CutPrefix(match[1], "--")
+					if isLong && cmd.Flag(long) == nil || !isLong && cmd.Flags().ShorthandLookup(match[1][1:2]) == nil && cmd.InheritedFlags().ShorthandLookup(match[1][1:2]) == nil {
+						t.Errorf("%s: %q: %s knows no flag %s", path, line, cmd.CommandPath(), match[1])
+					}
+				}
+				checked++
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("the pages show no command")
+	}
+}
+
 // TestEveryVariableIsInTheDocs looks for variables in the texts of all programs.
 func TestEveryVariableIsInTheDocs(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/reference/cli.md")
@@ -358,7 +400,7 @@ func TestEveryVariableIsInTheDocs(t *testing.T) {
 			text, err := os.ReadFile(path)
 			for _, m := range variable.FindAllStringSubmatch(string(text), -1) {
 				name := m[1]
-				if !strings.HasPrefix(name, "ISTHMUS_TEST_") && name != "ISTHMUS_REQUIRE_BINARIES" && !strings.Contains(string(docs), "`"+name+"`") {
+				if !strings.HasPrefix(name, "ISTHMUS_TEST_") && !strings.Contains(string(docs), "`"+name+"`") {
 					t.Errorf("%s reads %s, and docs/reference/cli.md says nothing of it", path, name)
 				}
 			}

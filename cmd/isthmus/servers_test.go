@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
@@ -109,15 +110,14 @@ func serverCertificate(dir string) (certFile, keyFile string, err error) {
 	return certFile, keyFile, nil
 }
 
-// hasServer is the condition of a script that needs a server: [consul]. Where binaries are
-// required it always holds, so that a script that can't run fails.
+// hasServer is the condition of a script that needs a server: [consul]. It always holds but
+// in a short run, so that a script that can't run fails.
 func hasServer(condition string) (bool, error) {
 	kind, ok := serverKinds[condition]
 	if !ok {
 		return false, fmt.Errorf("unknown condition %s", condition)
 	}
-	_, err := sandbox.Binary(kind.binary)
-	return err == nil || os.Getenv("ISTHMUS_REQUIRE_BINARIES") != "", nil
+	return programstest.Runs(kind.binary), nil
 }
 
 // runServer starts a real server until the script ends, in a directory of its name, and

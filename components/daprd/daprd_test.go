@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/servicetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 var (
@@ -29,12 +29,7 @@ type mesh struct {
 
 func newMesh(t *testing.T) *mesh {
 	t.Helper()
-	if _, err := sandbox.Binary("daprd"); err != nil {
-		if os.Getenv("ISTHMUS_REQUIRE_BINARIES") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	programstest.Need(t, "daprd")
 	s, err := sandbox.New(t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox/logged"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // subscribed waits until a Watch has certainly been subscribed, and has looked for the
@@ -228,7 +228,7 @@ func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 	c := told(yamlOf(t, kindRedis, r.settings(reader, redisPassword)), prefix)
 	c.Heartbeat = 20 * time.Millisecond
 	s, err := Open(c, configstore.Scope{}, slog.New(slog.NewTextHandler(&log, nil)))
-	serverstest.OrSkip(t, err)
+	programstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	got := storetest.Watch(t, s, "")
 	subscribed()
@@ -240,10 +240,10 @@ func TestRedisThatNotifiesNobodyIsNamed(t *testing.T) {
 		}
 	}
 	lacks(false)
-	serverstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
+	programstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "").Err())
 	lacks(true)
 	defer lacks(false)
-	defer func() { serverstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "KA").Err()) }()
+	defer func() { programstest.OrSkip(t, r.admin.ConfigSet(t.Context(), "notify-keyspace-events", "KA").Err()) }()
 	change := func(network string) {
 		t.Helper()
 		storetest.Put(t, w, cluster("east", network))

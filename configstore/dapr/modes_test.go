@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -59,7 +60,7 @@ func TestRedisCluster(t *testing.T) {
 			break
 		}
 	}
-	serverstest.OrSkip(t, err)
+	programstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	admin := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
 	defer admin.Close()

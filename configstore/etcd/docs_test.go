@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
@@ -47,8 +47,7 @@ func blocks(text, language string) []string {
 // The users that the page makes can do what it says, and no more.
 func TestTheUsersOfTheDocs(t *testing.T) {
 	p := newPlace(t, &secureServer)
-	tool, err := sandbox.Binary("etcdctl")
-	serverstest.OrSkip(t, err)
+	tool := programstest.Path(t, "etcdctl")
 	secrets := t.TempDir()
 	for _, name := range []string{"isthmus-etcd", "isthmus-reader", "isthmus-shop-checkout"} {
 		if err := os.WriteFile(filepath.Join(secrets, name), []byte(serverstest.PasswordOf(name)+"\n"), 0o600); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // startLimit is how long members may take to start and to end, all in all.
@@ -31,7 +31,7 @@ func startEtcd(t testing.TB, size int, args ...string) []*servers.Etcd {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	members, err := servers.StartEtcdCluster(ctx, t.TempDir(), size, servers.EtcdOptions{Args: args})
-	serverstest.OrSkip(t, err)
+	programstest.OrSkip(t, err)
 	t.Cleanup(func() { _ = servers.KillEtcd(members...) })
 	return members
 }
@@ -257,9 +257,6 @@ func TestWhatComesInFragmentsIsOneChange(t *testing.T) {
 
 // A quiet store costs the server nothing but a sign of life every 10 s.
 func TestAQuietWatchAsksNothing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 25 s")
-	}
 	p := newPlace(t, &secureServer)
 	s := storetest.Closing(t, p.Open(t).(*Store))
 	f := storetest.Follow(t, s)

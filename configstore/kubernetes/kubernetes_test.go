@@ -18,7 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
@@ -202,10 +202,7 @@ func looseKey(path string) (catalog.Key, bool) {
 // https://kubernetes.io/docs/tasks/administer-cluster/configure-upgrade-etcd/#restoring-an-etcd-cluster
 func (b backend) rewind(t testing.TB) (restore func()) {
 	t.Helper()
-	binary, err := sandbox.Binary("etcdctl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "etcdctl")
 	backup := filepath.Join(t.TempDir(), "backup")
 	var out bytes.Buffer
 	cmd := exec.Command(binary, "--endpoints="+b.Etcd.URL(), "--dial-timeout=1m", "--command-timeout=1m", "snapshot", "save", backup)

@@ -12,26 +12,30 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// TestFigures says how many lookups a second there are, as the stock component makes them,
-// and how long a change takes to a query that waits for it. It holds nobody to anything;
-// docs/reference/consul-api.md shows what it said.
-func TestFigures(t *testing.T) {
-	if testing.Short() {
-		t.Skip("figures")
-	}
-	both(t, func(t *testing.T, a *agent) {
-		o := a.client(t, "orders")
+// BenchmarkBesideConsul says how many lookups a second there are, as the stock component makes them,
+// and how long a change takes to a query that waits for it; docs/reference/consul-api.md shows it.
+func BenchmarkBesideConsul(b *testing.B) {
+	for _, start := range []func(testing.TB) *agent{consul, func(t testing.TB) *agent { return &ours(t).agent }} {
+		a := start(b)
+		o := a.client(b, "orders")
 		if err := o.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "orders", Port: 7, Address: "127.0.0.1", Check: &api.AgentServiceCheck{TTL: "1h", Status: "passing"}}); err != nil {
-			t.Fatal(err)
+			b.Fatal(err)
 		}
-		defer func() { _ = o.Agent().ServiceDeregister("orders") }()
-		t.Logf("%s: %.0f lookups a second by one client's 4 connections", a.name, lookups(t, a))
-		times := waits(t, a, o)
-		t.Logf("%s: a change is told after %s, %s at worst, of %d", a.name, times[len(times)/2].Round(10*time.Microsecond), times[len(times)-1].Round(10*time.Microsecond), len(times))
-	})
+		b.Run(a.name, func(b *testing.B) {
+			for b.Loop() {
+				b.ReportMetric(lookups(b, a), "lookups/s")
+				times := waits(b, a, o)
+				b.ReportMetric(float64(times[len(times)/2].Microseconds()), "µs/change")
+				b.ReportMetric(float64(times[len(times)-1].Microseconds()), "µs/worst-change")
+			}
+		})
+		if err := o.Agent().ServiceDeregister("orders"); err != nil {
+			b.Error(err)
+		}
+	}
 }
 
-func lookups(t *testing.T, a *agent) float64 {
+func lookups(t testing.TB, a *agent) float64 {
 	const clients, each = 4, 500
 	var all sync.WaitGroup
 	start := time.Now()
@@ -51,7 +55,7 @@ func lookups(t *testing.T, a *agent) float64 {
 }
 
 // waits are the times from a change to the answer of who waits for it, sorted.
-func waits(t *testing.T, a *agent, o *api.Client) (times []time.Duration) {
+func waits(t testing.TB, a *agent, o *api.Client) (times []time.Duration) {
 	c := a.client(t, "checkout")
 	for n := range 30 {
 		_, meta, err := c.Health().Service("orders", "", false, nil)

@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/settings"
@@ -71,7 +72,7 @@ func transport(t testing.TB) *http.Transport {
 func consul(t testing.TB) *agent {
 	t.Helper()
 	real.once.Do(func() { real.err = startReal() })
-	serverstest.OrSkip(t, real.err)
+	programstest.OrSkip(t, real.err)
 	a := &agent{"consul", "http://" + real.server.Plain(), real.tokens}
 	for _, app := range []string{"checkout", "orders"} {
 		c := a.client(t, app)

@@ -81,9 +81,6 @@ func (c *cable) pass(from io.Reader, to io.Writer) {
 
 // A sidecar on a dead machine closes nothing. Its instance must still be gone within seconds.
 func TestASilentlyDeadSidecarIsNoticed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 10 s of waiting for pings")
-	}
 	t.Parallel()
 	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders))
 	c := lay(t, s.address)

@@ -135,9 +135,6 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 	config := west
 	config.Network = "net-1"
 	seeds := uint64(20)
-	if testing.Short() {
-		seeds = 10
-	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 2))
 		config.Open = seed%4 != 0

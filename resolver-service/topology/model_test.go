@@ -271,9 +271,6 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 	config := west
 	config.Network = "net-1"
 	seeds := uint64(30)
-	if testing.Short() {
-		seeds = 10
-	}
 	ramping := 0
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))

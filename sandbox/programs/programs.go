@@ -15,8 +15,8 @@ type Need int
 // Those who run programs. Whoever runs more than the one before has what that one has.
 const (
 	Demo       Need = iota // make demo, and make test where it is there
-	Tests                  // make test
-	Linux                  // make test, on Linux alone
+	Tests                  // make test-all
+	Linux                  // make test-all, on Linux alone
 	Clusters               // make test-install
 	Benchmarks             // make bench; it leaves out what is missing
 )
@@ -201,7 +201,7 @@ func (n Need) Target() string {
 
 // Runs is the target of make that runs it.
 func (n Need) Runs() string {
-	return [...]string{Demo: "make demo", Tests: "make test", Linux: "make test", Clusters: "make test-install", Benchmarks: "make bench"}[n]
+	return [...]string{Demo: "make demo", Tests: "make test-all", Linux: "make test-all", Clusters: "make test-install", Benchmarks: "make bench"}[n]
 }
 
 // Remedy says how a program is had.

@@ -2,13 +2,12 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // consulSays makes a request with a token and returns the status and the body.
@@ -37,12 +36,7 @@ func TestConsulKeepsWhatItWasGivenThroughAKillAndAStop(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	c, err := StartConsul(ctx, t.TempDir(), ConsulOptions{Management: token})
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	programstest.OrSkip(t, err)
 	defer func() { _ = c.Kill() }()
 	if status, body := consulSays(t, http.MethodPut, c.URL()+"/v1/kv/key", token, "value"); status != http.StatusOK {
 		t.Fatalf("put: %d %s", status, body)

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // TestDexSignsPeopleIn by its form, and tells an application their mail address and groups.
@@ -24,12 +24,7 @@ func TestDexSignsPeopleIn(t *testing.T) {
 		Clients: []DexClient{{ID: "console", Secret: "whisper", Redirects: []string{back}}, {ID: "public", Redirects: []string{back}}},
 		People:  []DexPerson{ada},
 	})
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	programstest.OrSkip(t, err)
 	defer func() { _ = d.Kill() }()
 	client := d.Client()
 	defer client.CloseIdleConnections()

@@ -2,25 +2,19 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 func TestEtcdKeepsWhatItWasGivenThroughAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	m, err := StartEtcd(ctx, t.TempDir(), EtcdOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	programstest.OrSkip(t, err)
 	defer func() { _ = m.Kill() }()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.URL()}, Logger: zap.NewNop()})
 	if err != nil {

@@ -2,26 +2,19 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 func TestKubernetesKeepsWhatItWasGivenThroughAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	dir := t.TempDir()
-	kubectl, err := sandbox.Binary("kubectl")
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubectl := programstest.Path(t, "kubectl")
 	etcd, err := StartEtcd(ctx, dir, EtcdOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,11 @@ package servers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // ask sends one command of Redis, inline, and returns what comes.
@@ -33,12 +32,7 @@ func TestRedisKeepsWhatItWasGivenThroughAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	r, err := StartRedis(ctx, t.TempDir(), RedisOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	programstest.OrSkip(t, err)
 	defer func() { _ = r.Kill() }()
 	ask(t, r.Addr(), "SET key value")
 	if err := r.Kill(); err != nil {
@@ -59,12 +53,7 @@ func TestPostgresStartsAgainAfterAKill(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	p, err := StartPostgres(ctx, t.TempDir(), PostgresOptions{})
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	programstest.OrSkip(t, err)
 	defer func() { _ = p.Kill() }()
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)

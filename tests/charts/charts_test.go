@@ -16,8 +16,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -60,13 +60,7 @@ func need(t *testing.T) {
 // helm runs Helm and returns what it prints, and what it complains of.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	binary, err := sandbox.Binary("helm")
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "helm")
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	home := t.TempDir()
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/page"
 )
@@ -16,10 +16,7 @@ func ground(t *testing.T) *page.Ground {
 	t.Helper()
 	bin := t.TempDir()
 	for _, name := range []string{"helm", "kubectl"} {
-		path, err := sandbox.Binary(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path := programstest.Path(t, name)
 		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -79,9 +79,6 @@ func compile(t *testing.T, pkg string) string {
 // binary finds a program that an image is made of.
 func binary(t *testing.T, name string) string {
 	t.Helper()
-	path, err := sandbox.Binary(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := programstest.Path(t, name)
 	return path
 }

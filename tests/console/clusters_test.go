@@ -13,7 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/console/browser"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -32,10 +32,7 @@ const lapse = 2 * time.Second
 // newMesh starts the clusters, each with the settings that are said, and has them know each other.
 func newMesh(t *testing.T, west map[string]any) *mesh {
 	t.Helper()
-	for _, name := range []string{"daprd", "sentry", "isthmus", "chromium"} {
-		_, err := sandbox.Binary(name)
-		serverstest.OrSkip(t, err)
-	}
+	programstest.World(t, "daprd", "sentry", "isthmus", "chromium")
 	s, err := sandbox.New(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +101,7 @@ func (m *mesh) isthmus(c *sandbox.Cluster, stdin string, args ...string) (string
 
 func (m *mesh) binary() string {
 	m.t.Helper()
-	path, err := sandbox.Binary("isthmus")
-	serverstest.OrSkip(m.t, err)
-	return path
+	return programstest.Path(m.t, "isthmus")
 }
 
 // apply writes objects.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -35,10 +35,7 @@ func clients(t *testing.T) []client {
 	}
 	built := t.TempDir()
 	at := func(name string) string {
-		path, err := sandbox.Binary(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path := programstest.Path(t, name)
 		return path
 	}
 	build := func(command ...string) {

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -60,15 +60,8 @@ func sharedLab(t *testing.T) *lab {
 // needs fails a test when what it runs is not there, and leaves it out in a short run.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs whole clusters")
-	}
 	network.Need(t)
-	for _, name := range programs {
-		if _, err := sandbox.Binary(name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	programstest.World(t, programs...)
 }
 
 var quiet = slog.New(slog.DiscardHandler)

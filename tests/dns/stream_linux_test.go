@@ -8,17 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // raw runs a tool as it is, for what ends without a response that can be read.
 func (l *lab) raw(t *testing.T, from interface{ String() string }, tool string, args ...string) (string, error) {
 	t.Helper()
-	binary, err := sandbox.Binary(tool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, tool)
 	args = slices.Concat([]string{"-b", from.String(), "-p", port, "@" + server.String()}, args)
 	return output(l.callers, exec.CommandContext(meshtest.Within(t, limit), binary, args...))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -93,14 +94,7 @@ func (l *lab) cut(from, to netip.Prefix) { l.Set(from, to, network.Conditions{Dr
 // short run.
 func needsBinaries(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs whole clusters")
-	}
-	for _, name := range []string{"daprd", "sentry", "isthmus", "etcd"} {
-		if _, err := sandbox.Binary(name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	programstest.World(t, "daprd", "sentry", "isthmus", "etcd")
 }
 
 // atOnce is how many processes are started at the same time.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -54,10 +54,7 @@ func storeDown(t *testing.T, m *mesh) {
 // kills it there.
 func writeElsewhere(t *testing.T, c *cluster, key, value string) {
 	t.Helper()
-	binary, err := sandbox.Binary("etcdctl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "etcdctl")
 	elsewhere, err := c.etcd.Elsewhere(meshtest.Within(t, meshtest.Patience))
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -90,10 +91,7 @@ func (s *stage) put(t *testing.T, path, body string) (int, string) {
 func TestM6InsecureListensOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	needs(t, "isthmus")
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "isthmus")
 	for name, c := range map[string]struct {
 		identity string
 		starts   bool

@@ -16,17 +16,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
 // fewDescriptors has services run with so many descriptors at most.
 func fewDescriptors(t *testing.T, most int) {
 	t.Helper()
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "isthmus")
 	wrapper := filepath.Join(t.TempDir(), "isthmus")
 	if err := os.WriteFile(wrapper, fmt.Appendf(nil, "#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", most, binary), 0o755); err != nil {
 		t.Fatal(err)

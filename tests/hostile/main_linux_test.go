@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -24,12 +24,5 @@ var quiet = slog.New(slog.DiscardHandler)
 // needs fails a test if a program that it runs is not built. A short run skips the test.
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs whole clusters")
-	}
-	for _, name := range programs {
-		if _, err := sandbox.Binary(name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	programstest.World(t, programs...)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -144,10 +145,7 @@ func (s *stage) isthmus(t testing.TB, stdin string, args ...string) (string, err
 // commandLine runs "isthmus" against a resolver service, with a certificate from files.
 func commandLine(t testing.TB, server string, as identity.Files, stdin string, args ...string) (string, error) {
 	t.Helper()
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "isthmus")
 	ctx, cancel := context.WithTimeout(t.Context(), meshtest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)

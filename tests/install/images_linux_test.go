@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -29,13 +29,7 @@ const (
 
 func binary(t *testing.T, name string) string {
 	t.Helper()
-	path, err := sandbox.Binary(name)
-	if errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := programstest.Path(t, name)
 	return path
 }
 

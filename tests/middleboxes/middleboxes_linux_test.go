@@ -18,6 +18,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -61,7 +62,7 @@ func start(t *testing.T, n *network.Network, name string, address netip.Addr, au
 	s, err := b.Service(meshtest.Within(t, meshtest.Patience), sandbox.ServiceOptions{
 		Cluster: name, Authority: authority, Gateway: netip.AddrPortFrom(address, port).String(), Listen: map[string]any{"operator": "unix://" + socket},
 	})
-	serverstest.OrSkip(t, err)
+	programstest.OrSkip(t, err)
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +107,7 @@ type haproxy struct{ bind, server string } // what its lines have after the addr
 
 func (h haproxy) start(t *testing.T, place *network.Place, authority *sandbox.Authority) {
 	t.Helper()
-	binary, err := sandbox.Binary("haproxy")
-	serverstest.OrSkip(t, err)
+	binary := programstest.Path(t, "haproxy")
 	dir := t.TempDir()
 	cert, key, err := authority.Server("lb.example")
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -27,8 +28,7 @@ func lasting(life time.Duration) func(*x509.Certificate) {
 
 func TestPromtoolTakesTheRules(t *testing.T) {
 	needs(t)
-	promtool, err := sandbox.Binary("promtool")
-	must(t, err)
+	promtool := programstest.Path(t, "promtool")
 	if out, err := exec.CommandContext(t.Context(), promtool, "check", "rules", "--lint-fatal", filepath.Join(folder, "rules.yaml")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

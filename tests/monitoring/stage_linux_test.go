@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -49,13 +49,7 @@ type stage struct {
 // needs are the programs that the stage runs.
 func needs(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"isthmus", "daprd", "sentry", "etcd", "prometheus", "promtool"} {
-		if _, err := sandbox.Binary(name); errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-			t.Skip(err)
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	programstest.World(t, "isthmus", "daprd", "sentry", "etcd", "prometheus", "promtool")
 }
 
 func newStage(t *testing.T) *stage {
@@ -195,8 +189,7 @@ func (st *stage) plainApp(c *sandbox.Cluster, id string) *sandbox.Daprd {
 
 // isthmus runs the command line against a cluster.
 func (st *stage) isthmus(c *sandbox.Cluster, stdin string, args ...string) error {
-	binary, err := sandbox.Binary("isthmus")
-	must(st.t, err)
+	binary := programstest.Path(st.t, "isthmus")
 	cmd := exec.CommandContext(meshtest.Within(st.t, meshtest.Patience), binary, args...)
 	cmd.Env, cmd.Stdin = append(os.Environ(), c.CommandLine()...), strings.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -51,8 +52,7 @@ type cluster struct {
 // it has no identity.
 func start(t *testing.T, pod string, authority *sandbox.Authority) *cluster {
 	t.Helper()
-	isthmus, err := sandbox.Binary("isthmus")
-	serverstest.OrSkip(t, err)
+	isthmus := programstest.Path(t, "isthmus")
 	shared.Need(t, func() error {
 		if err := shared.Kubectl("apply", "-f", "../../deploy/kubernetes/rbac.yaml"); err != nil {
 			return err
@@ -65,6 +65,7 @@ func start(t *testing.T, pod string, authority *sandbox.Authority) *cluster {
 		return nil
 	})
 	c := &cluster{T: t, kubelet: startKubelet(t), dir: t.TempDir()}
+	var err error
 	if c.link.Proxy, err = servers.NewProxy(shared.API.Addr()); err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +99,7 @@ func start(t *testing.T, pod string, authority *sandbox.Authority) *cluster {
 		t.Fatal(err)
 	}
 	c.makePod(pod, port)
-	kubectl, err := sandbox.Binary("kubectl")
-	serverstest.OrSkip(t, err)
+	kubectl := programstest.Path(t, "kubectl")
 	for name, binary := range map[string]string{"isthmus": isthmus, "kubectl-isthmus": isthmus, "kubectl": kubectl} {
 		if err := os.Symlink(binary, filepath.Join(c.dir, name)); err != nil {
 			t.Fatal(err)

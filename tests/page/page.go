@@ -6,9 +6,52 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 )
+
+// All are the README and every page in docs/ and the folders below it, by path, which begins with root.
+func All(root string) (map[string]string, error) {
+	all := map[string]string{}
+	add := func(path string) error {
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"} {
+		if err := add(filepath.Join(root, name)); err != nil {
+			return nil, err
+		}
+	}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".md" {
+			return add(path)
+		}
+		return err
+	})
+	return all, err
+}
+
+// Snippet is a fenced block of a page.
+type Snippet struct{ Language, Text string }
+
+var fence = regexp.MustCompile("(?ms)^( *)```([a-z]+)\n(.*?)^ *```$")
+
+// Snippets are the fenced blocks of a page, without what they are indented by.
+func Snippets(page string) (all []Snippet) {
+	for _, match := range fence.FindAllStringSubmatch(page, -1) {
+		var text strings.Builder
+		for line := range strings.Lines(match[3]) {
+			text.WriteString(strings.TrimPrefix(line, match[1]))
+		}
+		all = append(all, Snippet{match[2], text.String()})
+	}
+	return all
+}
 
 // Command is one that a page has its reader type.
 type Command struct {

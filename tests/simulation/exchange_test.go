@@ -355,8 +355,6 @@ func TestExchanges(t *testing.T) {
 	case *seedFlag != 0:
 		first, runs = *seedFlag, 1
 	case runs > 0:
-	case testing.Short():
-		runs = 300
 	default:
 		runs = 3000 / slow
 	}

@@ -3,4 +3,4 @@
 package simulation
 
 // slow is how many times fewer runs there are with the race detector.
-const slow = 12
+const slow = 40

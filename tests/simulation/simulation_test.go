@@ -50,11 +50,7 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	runs := *runsFlag
-	switch {
-	case runs > 0:
-	case testing.Short():
-		runs = 20
-	default:
+	if runs == 0 {
 		runs = 120 / slow
 	}
 	for i := range uint64(runs) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -99,10 +100,7 @@ func consulTokens(t *testing.T, ids ...string) map[string]any {
 // startConsul starts a real agent at the cluster's address.
 func (c *cluster) startConsul(t *testing.T) {
 	t.Helper()
-	binary, err := sandbox.Binary("consul")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "consul")
 	at := c.consul()
 	p, err := sandbox.Start(sandbox.Command{
 		Name: "consul", Path: binary, LogDir: c.box.Dir(), Place: c.place, ReadyURL: "http://" + at.String() + "/v1/agent/self",

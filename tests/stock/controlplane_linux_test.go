@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -261,10 +262,7 @@ func freePorts(t *testing.T) [3]string {
 // launch starts a program of the control plane, until the test ends.
 func (c *cluster) launch(t *testing.T, program string, m *member, health string, args ...string) *sandbox.Process {
 	t.Helper()
-	binary, err := sandbox.Binary(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, program)
 	resolvConf := filepath.Join(t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(resolvConf, []byte(c.resolvConf(controlPlane)), 0o600); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -52,9 +53,7 @@ func TestFailover(t *testing.T) {
 
 // The same with Isthmus in the sidecars, to compare.
 func TestFailoverOfTheComponent(t *testing.T) {
-	if _, err := sandbox.Binary("daprd"); err != nil {
-		t.Fatal(err)
-	}
+	programstest.Need(t, "daprd")
 	l := newLab(t, plan{})
 	l.east.apply(t, export("orders", "west"))
 	l.west.apply(t, selection("checkout", "app: orders"))

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -178,12 +179,5 @@ func (c *cluster) apply(t *testing.T, objects ...string) {
 // short run.
 func needsBinaries(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs whole clusters")
-	}
-	for _, name := range []string{"daprd-stock", "sentry", "isthmus"} {
-		if _, err := sandbox.Binary(name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	programstest.World(t, "daprd-stock", "sentry", "isthmus")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
@@ -177,9 +178,7 @@ func withIsthmus(sampling string) string {
 // apps here and in a cluster that shares the network. Then instances end, Dapr makes the
 // sidecars start anew, and the other cluster is behind a gateway.
 func TestKubernetesMode(t *testing.T) {
-	if _, err := sandbox.Binary("daprd"); err != nil {
-		t.Fatal(err)
-	}
+	programstest.Need(t, "daprd")
 	l, apart := newKubernetesLab(t)
 	var all []string
 	for _, id := range []string{"orders", "stocktake", "invoices", "ledger", "pricing"} {

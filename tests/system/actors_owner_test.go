@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -129,12 +130,10 @@ func TestATypeHasOneOwner(t *testing.T) {
 // sidecar again when it ends.
 func (m *actorMesh) injectedBridge(t *testing.T, c *sandbox.Cluster) *sandbox.Sidecar {
 	t.Helper()
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "isthmus")
 	var ports [2]int
 	for i := range ports {
+		var err error
 		if ports[i], err = sandbox.FreePort(); err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -164,9 +165,7 @@ spec:
 
 func startActorMesh(t *testing.T, reentrant bool) *actorMesh {
 	t.Helper()
-	if _, err := sandbox.Binary("placement"); err != nil {
-		t.Fatal(err)
-	}
+	programstest.Need(t, "placement")
 	m := &actorMesh{mesh: ownMesh(t, meshOptions{}), namespace: "shop", carts: startActors(t, "Cart", reentrant)}
 	for _, c := range []*sandbox.Cluster{m.west, m.east} {
 		if _, err := c.Placement(meshtest.Within(t, meshtest.Patience)); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -222,9 +223,7 @@ func TestAMadeUpMessageStopsNoSidecar(t *testing.T) {
 // TestAnActorCanTrustWhoCalls has its caller's sidecar pass on what the caller made up.
 func TestAnActorCanTrustWhoCalls(t *testing.T) {
 	t.Parallel()
-	if _, err := sandbox.Binary("placement"); err != nil {
-		t.Fatal(err)
-	}
+	programstest.Need(t, "placement")
 	m := ownMesh(t, meshOptions{})
 	if _, err := m.west.Placement(meshtest.Within(t, meshtest.Patience)); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -37,10 +38,7 @@ func TestAnOperatorWorksWhileSentryIsFrozen(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "isthmus")
 	name := "frozen-" + strconv.Itoa(os.Getpid()) // of all services on this machine, it is this one's
 	ctx := meshtest.Within(t, meshtest.Patience)
 	sentry, err := s.Sentry(ctx, sandbox.SentryOptions{Cluster: name, Authority: authority})

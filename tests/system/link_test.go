@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -183,13 +184,11 @@ type inviting struct {
 // invites starts an invitation in east that waits, and reads its string.
 func (d *domains) invites(t *testing.T, args ...string) *inviting {
 	t.Helper()
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := programstest.Path(t, "isthmus")
 	i := &inviting{cmd: exec.CommandContext(meshtest.Within(t, meshtest.Patience), binary, append([]string{"link", "invite", "west", "--gateway", d.east.Gateway}, args...)...)}
 	i.cmd.Env = append(os.Environ(), d.east.CommandLine()...)
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.errs
+	var err error
 	if i.in, err = i.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -78,14 +78,7 @@ func ownMesh(t *testing.T, o meshOptions) *mesh {
 // short run.
 func needsBinaries(t *testing.T) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("runs whole clusters")
-	}
-	for _, name := range []string{"daprd", "sentry", "isthmus"} {
-		if _, err := sandbox.Binary(name); err != nil {
-			t.Fatal(err)
-		}
-	}
+	programstest.World(t, "daprd", "sentry", "isthmus")
 }
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -10,17 +10,14 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // The certificates that docs/how-to/xds.md has openssl make, below the root of docs/how-to/trust.md,
 // do for a client and for xds.tls.
 func TestCertificatesOfThePage(t *testing.T) {
 	t.Parallel()
-	openssl, err := sandbox.Binary("openssl")
-	if err != nil {
-		serverstest.OrSkip(t, err)
-	}
+	openssl := programstest.Path(t, "openssl")
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	script := append(example(t, "../../docs/how-to/trust.md", "sh", "issuer.ext"), example(t, page, "sh", "certificate()")...)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -48,7 +48,7 @@ type program struct {
 func (m *mesh) javaScript(target string, options map[string]any, replace ...string) *program {
 	m.t.Helper()
 	node, modules, err := grpcJS()
-	serverstest.OrSkip(m.t, err)
+	programstest.OrSkip(m.t, err)
 	host, port, _ := strings.Cut(m.xds, ":")
 	replace = append(replace, `"isthmus.mesh.example"`, fmt.Sprintf("%q", host), "7410", port, "/certs", m.certificate(checkout))
 	dir := m.t.TempDir()

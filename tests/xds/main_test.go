@@ -23,7 +23,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 )
 
@@ -79,10 +79,7 @@ func start(t *testing.T) *mesh {
 // startBelow is start with a root of its own.
 func startBelow(t *testing.T, authority *sandbox.Authority) *mesh {
 	t.Helper()
-	for _, name := range []string{"isthmus", "sentry"} {
-		_, err := sandbox.Binary(name)
-		serverstest.OrSkip(t, err)
-	}
+	programstest.World(t, "isthmus", "sentry")
 	m := &mesh{t: t, authority: authority, dir: t.TempDir()}
 	var err error
 	if m.Sandbox, err = sandbox.New(t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
@@ -165,10 +162,7 @@ func (m *mesh) remove(c *sandbox.Cluster, app catalog.App, ids ...string) {
 // isthmus runs the command line as an operator of a cluster.
 func (m *mesh) isthmus(c *sandbox.Cluster, input string, args ...string) (output string) {
 	m.t.Helper()
-	binary, err := sandbox.Binary("isthmus")
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	binary := programstest.Path(m.t, "isthmus")
 	cmd := exec.CommandContext(m.t.Context(), binary, args...)
 	cmd.Env = append(os.Environ(), c.CommandLine()...)
 	cmd.Stdin = strings.NewReader(input)

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // zoneFile is what the servers that users have serve in these tests.
@@ -31,13 +32,7 @@ func zoneFile() string {
 // directory, and waits until it answers.
 func program(t *testing.T, name, config string, args ...string) netip.AddrPort {
 	t.Helper()
-	path, err := sandbox.Binary(name)
-	if err != nil {
-		if os.Getenv("ISTHMUS_REQUIRE_BINARIES") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	path := programstest.Path(t, name)
 	port, err := sandbox.FreePort()
 	if err != nil {
 		t.Fatal(err)

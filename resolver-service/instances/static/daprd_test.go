@@ -2,7 +2,6 @@ package static
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -10,13 +9,12 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // TestASidecarIsChecked checks a real daprd in every way that it can be.
 func TestASidecarIsChecked(t *testing.T) {
-	if _, err := sandbox.Binary("daprd"); errors.Is(err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(err)
-	}
+	programstest.Need(t, "daprd")
 	s, err := sandbox.New(t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
@@ -35,7 +36,7 @@ type Consul struct {
 func (c *Consul) Need(t testing.TB) {
 	t.Helper()
 	c.once.Do(func() { c.err = c.start() })
-	OrSkip(t, c.err)
+	programstest.OrSkip(t, c.err)
 }
 
 // End ends the server if it was started.

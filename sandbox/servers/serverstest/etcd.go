@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
@@ -42,7 +43,7 @@ func PasswordOf(user string) string { return Passwords + user }
 func (e *Etcd) Need(t testing.TB) {
 	t.Helper()
 	e.once.Do(func() { e.err = e.start() })
-	OrSkip(t, e.err)
+	programstest.OrSkip(t, e.err)
 }
 
 // End ends the server if it was started.

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 )
 
@@ -50,8 +51,7 @@ func (k *Kubernetes) Tokens() []string {
 	return all
 }
 
-// Need starts the servers and prepares them, the first time. Where they are not on this
-// machine, it skips the test in a short run, and fails it otherwise.
+// Need starts the servers and prepares them, the first time.
 func (k *Kubernetes) Need(t testing.TB, prepare func() error) {
 	t.Helper()
 	k.once.Do(func() {
@@ -59,12 +59,7 @@ func (k *Kubernetes) Need(t testing.TB, prepare func() error) {
 			k.err = prepare()
 		}
 	})
-	if errors.Is(k.err, sandbox.ErrNoBinary) && testing.Short() {
-		t.Skip(k.err)
-	}
-	if k.err != nil {
-		t.Fatal(k.err)
-	}
+	programstest.OrSkip(t, k.err)
 }
 
 func (k *Kubernetes) start() (err error) {

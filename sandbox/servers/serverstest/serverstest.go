@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/settings"
 )
 
@@ -41,26 +41,14 @@ func Main(m *testing.M, ends ...func()) {
 	os.Exit(code)
 }
 
-// OrSkip fails a test whose server did not start. It skips the test where the server is not
-// on this machine, unless ISTHMUS_REQUIRE_BINARIES is set.
-func OrSkip(t testing.TB, err error) {
-	t.Helper()
-	if errors.Is(err, sandbox.ErrNoBinary) && os.Getenv("ISTHMUS_REQUIRE_BINARIES") == "" {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Start starts a server for one test, by a function such as servers.StartEtcd, and kills it
-// with the test. It skips the test as OrSkip does.
+// with the test. It skips the test as [programstest.OrSkip] does.
 func Start[Server interface{ Kill() error }, Options any](t testing.TB, start func(context.Context, string, Options) (Server, error), o Options) Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	server, err := start(ctx, t.TempDir(), o)
-	OrSkip(t, err)
+	programstest.OrSkip(t, err)
 	t.Cleanup(func() {
 		if err := server.Kill(); err != nil {
 			t.Error(err)

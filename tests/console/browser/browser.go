@@ -20,8 +20,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // limit is how long one step of a test may take: a busy machine is no fault of a page.
@@ -44,11 +43,10 @@ type Browser struct {
 	ctx context.Context
 }
 
-// Start starts a browser. Where there is none, it skips the test as [serverstest.OrSkip] does.
+// Start starts a browser.
 func Start(t testing.TB, o Options) *Browser {
 	t.Helper()
-	path, err := sandbox.Binary("chromium")
-	serverstest.OrSkip(t, err)
+	path := programstest.Path(t, "chromium")
 	profile := t.TempDir()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.Env("HOME="+profile),
