@@ -42,7 +42,9 @@ type Service struct {
 	identity *identity.Source
 	access   *authorizer
 	store    configstore.ReadWriter
-	topology *topology.Topology
+	// storeIdentity tells replicas of this cluster from another cluster of its name.
+	storeIdentity storeIdentity
+	topology      *topology.Topology
 	// destinations are the rules for addresses, which all parts share.
 	destinations *destination.Rules
 	feed         *objects.Feed
@@ -198,9 +200,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
 	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange, Unreached: s.unreachedCallees})
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
-	if store, ok := s.store.(interface{ Identity() string }); ok {
-		peers.Service = store.Identity()
-	}
+	peers.Service = s.storeIdentity.get
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
@@ -250,6 +250,7 @@ func (s *Service) startCore(ctx context.Context, core *group) error {
 		core.start("shared instances", s.sources.shared.Run)
 	}
 	core.start("config store", s.feed.Run)
+	core.start("identity of the config store", func(ctx context.Context) error { return s.storeIdentity.follow(ctx, s.store, s.feed.Follower()) })
 	core.start("settling", func(ctx context.Context) error {
 		s.sources.settle(ctx, s.links.Settled(), s.topology)
 		<-ctx.Done()

@@ -9,9 +9,12 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore/etcd"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // staleAfter is how long a lease is: long enough for one not to run out because the machine
@@ -170,27 +173,54 @@ func TestARemovedClusterIsOutAtOnce(t *testing.T) {
 }
 
 // Two services with certificates and stores of their own both say that they are east. West goes by one
-// of them, and names the other.
+// of them, and names the other. A replica, which shares the store, is not another.
 func TestASecondServiceOfANameIsNamed(t *testing.T) {
-	ca := identitytest.NewCA(t)
-	west := start(t, configOf(t, "west", ca), ca)
-	gateways := make([]string, 0, 2)
-	for range 2 {
-		east := start(t, configOf(t, "east", ca), ca)
-		east.apply(export("west") + "---\n" + clusterOnly("west"))
-		gateways = append(gateways, fmt.Sprintf("{address: '%s'}", east.Addr("gateway")))
+	server := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
+	inEtcd := func(prefix string) Store {
+		return Store{Etcd: &etcd.Config{Endpoints: []string{server.Addr()}, Prefix: prefix}}
 	}
-	west.apply("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: east}\nspec: {gateways: [" + strings.Join(gateways, ", ") + "]}\n")
-	west.within("the second named", func() bool { return west.peer("east").GetSecondService() != "" })
-	said, _, _ := strings.Cut(west.peer("east").GetSecondService(), "; ")
-	found := false
-	for _, r := range west.checks() {
-		found = found || r.Check == "peer-name" && r.Level == check.Fail && r.Name == "east" && r.Found == said
+	for name, stores := range map[string][]Store{"embedded": {{}, {}}, "etcd": {inEtcd("one/"), inEtcd("one/"), inEtcd("two/")}} {
+		t.Run(name, func(t *testing.T) {
+			ca := identitytest.NewCA(t)
+			west := start(t, configOf(t, "west", ca), ca)
+			gateways := make([]string, 0, len(stores))
+			for i, store := range stores {
+				cfg := configOf(t, "east", ca)
+				if store.Etcd != nil {
+					cfg.Store = store
+				}
+				east := start(t, cfg, ca)
+				east.apply(export("west") + "---\n" + clusterOnly("west"))
+				gateways = append(gateways[:min(1, len(gateways))], fmt.Sprintf("{address: '%s'}", east.Addr("gateway"))) // a link has two connections
+				west.apply("apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: east}\nspec: {gateways: [" + strings.Join(gateways, ", ") + "]}\n")
+				if i == len(stores)-1 {
+					break
+				}
+				west.within("its gateways are heard", func() bool {
+					connected := 0
+					for _, g := range west.peer("east").GetGateways() {
+						if g.GetState() == "connected" {
+							connected++
+						}
+					}
+					return connected == len(gateways)
+				})
+				if said := west.peer("east").GetSecondService(); said != "" {
+					t.Errorf("of %d gateways of one cluster, status says %q", len(gateways), said)
+				}
+			}
+			west.within("the second named", func() bool { return west.peer("east").GetSecondService() != "" })
+			said, _, _ := strings.Cut(west.peer("east").GetSecondService(), "; ")
+			found := false
+			for _, r := range west.checks() {
+				found = found || r.Check == "peer-name" && r.Level == check.Fail && r.Name == "east" && r.Found == said
+			}
+			if !found {
+				t.Errorf("no check says %q", said)
+			}
+			west.tells(0, "WARN a second service has the name of a peer; it is refused peer=east gateway=.*")
+		})
 	}
-	if !found {
-		t.Errorf("no check says %q", said)
-	}
-	west.tells(0, "WARN a second service has the name of a peer; it is refused peer=east gateway=.*")
 }
 
 // ownPrint is the fingerprint of a service's own certificate.

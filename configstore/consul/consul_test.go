@@ -45,7 +45,7 @@ func newPlace(t testing.TB) *testPlace {
 	p := &testPlace{
 		server: shared.Server, link: serverstest.NewLink(t, shared.Server.Plain()), prefix: fmt.Sprintf("test-%d/", prefixes.Add(1)),
 	}
-	p.token = shared.NewToken(t, fmt.Sprintf("key_prefix %q { policy = \"write\" }", p.prefix+isthmus.KeyPrefix))
+	p.token = shared.NewToken(t, fmt.Sprintf("key_prefix %q { policy = \"write\" } key %q { policy = \"write\" }", p.prefix+isthmus.KeyPrefix, p.prefix+configstore.IdentityPath))
 	return p
 }
 
@@ -110,6 +110,10 @@ func (p *testPlace) backend() storetest.Backend {
 	return storetest.Backend{
 		Open: func(t testing.TB) configstore.ReadWriter {
 			return mustOpen(t, p.config(t, p.token), configstore.Scope{})
+		},
+		Elsewhere: func(t testing.TB) configstore.ReadWriter {
+			other := newPlace(t)
+			return mustOpen(t, other.config(t, other.token), configstore.Scope{})
 		},
 		Shared:  true,
 		PutRaw:  func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) { p.put(t, path, value) },

@@ -66,6 +66,10 @@ func TestThePoliciesOfThePageSuffice(t *testing.T) {
 	if err := reader.MayWrite(t.Context()); !errors.Is(err, configstore.ErrReadOnly) {
 		t.Errorf("the reader asks whether it may write: %v; want ErrReadOnly", err)
 	}
+	id, err := writer.Identity(t.Context(), "made")
+	if got, readErr := reader.Identity(t.Context(), ""); err != nil || readErr != nil || id != "made" || got != id {
+		t.Errorf("the identity is %q, %v to the writer and %q, %v to the reader", id, err, got, readErr)
+	}
 	own := mustOpen(t, p.config(t, shared.NewToken(t, sidecar)), checkout)
 	defer own.Close()
 	if c := first(t, own); len(c.Objects) != 2 {

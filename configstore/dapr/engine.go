@@ -41,6 +41,7 @@ type engine interface {
 type writer interface {
 	// commit reads the head and these paths, asks what is to become of them, and makes
 	// that so if they have not changed meanwhile, all or nothing. Otherwise it asks again.
+	// A plan without a head leaves the head as it is.
 	commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error
 
 	// reindex makes the index hold just what is there, and says how many objects that is.
@@ -51,6 +52,14 @@ type writer interface {
 type plan struct {
 	edits []edit
 	head  configstore.Head
+}
+
+// headText is the new head, empty for none.
+func (p plan) headText() string {
+	if len(p.head.Batches) == 0 {
+		return ""
+	}
+	return p.head.Text(headLimit)
 }
 
 // edit is one path's new value.

@@ -59,13 +59,15 @@ func (k *kubernetesEngine) list(ctx context.Context) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, err
 	}
-	return k.snapshot(m), nil
+	all := k.snapshot(m)
+	delete(all.pairs, identityPath)
+	return all, nil
 }
 
 func (k *kubernetesEngine) snapshot(m *corev1.ConfigMap) snapshot {
 	all := snapshot{whole: true, pairs: make(map[string]held, len(m.Data))}
 	for key, value := range m.Data {
-		if path, ok := k.names.path(fromPoints(key)); ok {
+		if path, ok := k.names.named(fromPoints(key)); ok {
 			all.pairs[path] = held{value: value}
 		}
 	}
@@ -75,10 +77,11 @@ func (k *kubernetesEngine) snapshot(m *corev1.ConfigMap) snapshot {
 
 // some reads the whole ConfigMap, which is one request anyway.
 func (k *kubernetesEngine) some(ctx context.Context, paths []string) (snapshot, error) {
-	all, err := k.list(ctx)
+	m, err := k.get(ctx)
 	if err != nil {
 		return snapshot{}, err
 	}
+	all := k.snapshot(m)
 	got := snapshot{head: all.head, pairs: map[string]held{}}
 	for _, path := range paths {
 		if h, ok := all.pairs[path]; ok {
@@ -110,7 +113,9 @@ func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide fu
 				data[key] = e.now.value
 			}
 		}
-		data[toPoints(k.names.key(headPath))] = p.head.Text(headLimit)
+		if head := p.headText(); head != "" {
+			data[toPoints(k.names.key(headPath))] = head
+		}
 		m.Data = data
 		err = k.update(ctx, m)
 		switch {

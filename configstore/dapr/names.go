@@ -16,9 +16,10 @@ import (
 // headPath is the path of the key that is written with every batch. Everything whose last
 // part begins with "_" is Isthmus's own and no object.
 const (
-	ownMark   = api.KeyPrefix + "_"
-	headPath  = ownMark + "head"
-	indexPath = ownMark + "index/" // and a kind
+	ownMark      = api.KeyPrefix + "_"
+	headPath     = ownMark + "head"
+	indexPath    = ownMark + "index/" // and a kind
+	identityPath = ownMark + "identity"
 )
 
 var (
@@ -54,6 +55,14 @@ func (n names) keys(paths []string) []string {
 func (n names) path(key string) (path string, ok bool) {
 	path, ok = strings.CutPrefix(key, n.prefix)
 	return path, ok && n.has(path)
+}
+
+// named is [names.path] where the keys were asked for by name: the identity is among them.
+func (n names) named(key string) (path string, ok bool) {
+	if key == n.key(identityPath) {
+		return identityPath, true
+	}
+	return n.path(key)
 }
 
 // has tells whether a path is to be read.

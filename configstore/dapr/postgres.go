@@ -124,7 +124,7 @@ func (p *postgresEngine) close() { p.pool.Close() }
 // list is one statement, and so of one moment.
 func (p *postgresEngine) list(ctx context.Context) (snapshot, error) {
 	if p.names.scope.All() {
-		return p.read(ctx, "starts_with(key, $1)", p.names.key(api.KeyPrefix))
+		return p.read(ctx, "starts_with(key, $1) AND key <> $2", p.names.key(api.KeyPrefix), p.names.key(identityPath))
 	}
 	own := p.names.keys([]string{headPath, p.names.own()})
 	return p.read(ctx, "key = ANY($1) OR starts_with(key, $2)", own, p.names.key(clusterPaths))
@@ -177,7 +177,7 @@ func (p *postgresEngine) collect(rows pgx.Rows) (snapshot, error) {
 			got.head = h.value
 			continue
 		}
-		path, ok := p.names.path(key)
+		path, ok := p.names.named(key)
 		if was, doubled := got.pairs[path]; ok && (!doubled || number(h.version) > number(was.version)) {
 			got.pairs[path] = h
 		}

@@ -124,7 +124,8 @@ func (p *postgresServer) backend(t testing.TB) storetest.Backend {
 		Open: func(t testing.TB) configstore.ReadWriter {
 			return as(t, configstore.Scope{}, p.settings(database, writerUser, postgresPassword))
 		},
-		Shared: true,
+		Elsewhere: func(t testing.TB) configstore.ReadWriter { return p.backend(t).Open(t) },
+		Shared:    true,
 		PutRaw: func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) {
 			p.put(t, database, prefix+path, value)
 		},

@@ -92,8 +92,10 @@ func (p *postgresEngine) transact(ctx context.Context, tx pgx.Tx, paths []string
 		_, there := was.pairs[e.path]
 		p.queue(batch, e, there)
 	}
-	text := held{value: plan.head.Text(headLimit), version: strconv.FormatUint(plan.head.Revision(), 10)}
-	p.queue(batch, edit{path: headPath, now: text}, was.head != "")
+	if head := plan.headText(); head != "" {
+		text := held{value: head, version: strconv.FormatUint(plan.head.Revision(), 10)}
+		p.queue(batch, edit{path: headPath, now: text}, was.head != "")
+	}
 	return tx.SendBatch(ctx, batch).Close()
 }
 

@@ -97,6 +97,7 @@ func (r *redisServer) backend(t testing.TB) storetest.Backend {
 	}
 	return storetest.Backend{
 		Open:      func(t testing.TB) configstore.ReadWriter { return openStore(t, own, configstore.Scope{}) },
+		Elsewhere: func(t testing.TB) configstore.ReadWriter { return r.backend(t).Open(t) },
 		Shared:    true,
 		PutRaw:    func(t testing.TB, _ configstore.ReadWriter, path string, value []byte) { r.put(t, prefix, path, value) },
 		MaxObject: api.MaxObjectBytes,

@@ -14,7 +14,7 @@ import (
 )
 
 // commitScript makes a batch. KEYS: the head, the objects, the indexes of their kinds.
-// ARGV: how many objects, the new head, and for each key the SHA-1 that its text must
+// ARGV: how many objects, the new head or nothing, and for each key the SHA-1 that its text must
 // still have, empty for a key that must not be there; then for each object S or D, its new
 // text, the number of its index among the indexes (0 for none) and its name there.
 // It answers -1 when all is done, and otherwise which key has changed.
@@ -37,7 +37,7 @@ for i = 2, n + 1 do
   end
   at = at + 4
 end
-redis.call('SET', KEYS[1], ARGV[2])
+if ARGV[2] ~= '' then redis.call('SET', KEYS[1], ARGV[2]) end
 return -1`
 
 // commit reads, decides, and has a script compare and write.
@@ -65,7 +65,9 @@ func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(sn
 		if err != nil {
 			return err
 		}
-		nonces[p.head.Batches[0].Nonce] = true
+		for _, b := range p.head.Batches[:min(1, len(p.head.Batches))] {
+			nonces[b.Nonce] = true
+		}
 		changed, err := r.run(ctx, p, texts)
 		if err != nil || changed < 0 {
 			return err
@@ -114,7 +116,10 @@ func (r *redisEngine) run(ctx context.Context, p plan, was map[string]string) (c
 				index = i + 1
 			}
 		}
-		op, text := "S", e.now.value+valueMark+e.now.version
+		op, text := "S", e.now.value
+		if e.now.version != "" {
+			text += valueMark + e.now.version
+		}
 		if e.delete {
 			op, text = "D", ""
 		}
@@ -124,7 +129,7 @@ func (r *redisEngine) run(ctx context.Context, p plan, was map[string]string) (c
 		keys = append(keys, r.names.key(indexPath+kind))
 	}
 	args := append([]any{"EVAL", commitScript, len(keys)}, keys...)
-	args = append(args, len(p.edits), p.head.Text(headLimit))
+	args = append(args, len(p.edits), p.headText())
 	args = append(append(args, sums...), edits...)
 	answer, err := r.do(ctx, args...)
 	if notWritable(err) {

@@ -13,7 +13,8 @@
 package embedded
 
 import (
-	"crypto/rand"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,7 +61,6 @@ type Config struct {
 type Store struct {
 	db      *bbolt.DB
 	path    string
-	id      string           // see Identity
 	writing sync.Mutex       // held from before a commit until the head is published
 	head    live.Value[head] // the last committed write
 	corrupt atomic.Bool      // the file can't be trusted any more
@@ -74,6 +74,7 @@ var (
 	_ configstore.ReadWriter = (*Store)(nil)
 	_ configstore.Historian  = (*Store)(nil)
 	_ configstore.ManyGetter = (*Store)(nil)
+	_ configstore.Identifier = (*Store)(nil)
 )
 
 // Open opens the file, and makes it and its directory where there are none.
@@ -131,7 +132,7 @@ func (s *Store) prepare() error {
 		if format := string(meta.Get(formatKey)); format != formatVersion {
 			return fmt.Errorf("its format is %q, and this program knows %q; use the program that wrote it", format, formatVersion)
 		}
-		at, s.id = parseHead(meta.Get(headKey)), string(meta.Get(identityKey))
+		at = parseHead(meta.Get(headKey))
 		return nil
 	})
 	if err != nil {
@@ -141,13 +142,6 @@ func (s *Store) prepare() error {
 		at = head{nonce: newNonce()}
 		if err := s.update(func(tx *bbolt.Tx) error { return create(tx, at) }); err != nil {
 			return err
-		}
-	}
-	if s.id == "" {
-		id := rand.Text()
-		// Without room for it, the store is as good as before.
-		if s.update(func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put(identityKey, []byte(id)) }) == nil {
-			s.id = id
 		}
 	}
 	s.head.Store(at)
@@ -164,9 +158,33 @@ func create(tx *bbolt.Tx, at head) error {
 	return errors.Join(meta.Put(formatKey, []byte(formatVersion)), meta.Put(headKey, at.bytes()))
 }
 
-// Identity is made with the file, and stays: whoever serves it is the same cluster. It is empty where
-// it could not be written.
-func (s *Store) Identity() string { return s.id }
+// Identity is that of configstore.Identifier: it is in the file, and in its copies.
+func (s *Store) Identity(ctx context.Context, anew string) (id string, err error) {
+	_, leave, err := s.life.Enter(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	read := func(tx *bbolt.Tx) error {
+		id = string(tx.Bucket(metaBucket).Get(identityKey))
+		return nil
+	}
+	if err := s.view(read); err != nil || id != "" || anew == "" {
+		return id, err
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err = s.update(func(tx *bbolt.Tx) error {
+		if err := read(tx); err != nil || id != "" {
+			return err
+		}
+		return tx.Bucket(metaBucket).Put(identityKey, []byte(anew))
+	})
+	if err != nil {
+		return "", fmt.Errorf("store embedded: write the identity to %s: %w", s.path, bare(err))
+	}
+	return cmp.Or(id, anew), nil
+}
 
 // Close ends every Watch, waits for it and for writes, and lets go of the file.
 func (s *Store) Close() error {

@@ -28,6 +28,7 @@ func TestStore(t *testing.T) {
 				latest = open(t, path)
 				return latest
 			},
+			Elsewhere: func(t testing.TB) configstore.ReadWriter { return open(t, filepath.Join(t.TempDir(), "isthmus.db")) },
 			PutRaw:    putRaw,
 			Scoped:    func(_ testing.TB, s configstore.Scope) configstore.ReadWriter { return configstore.Narrow(latest, s) },
 			MaxObject: api.MaxObjectBytes,

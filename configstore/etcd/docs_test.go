@@ -83,6 +83,10 @@ func TestTheUsersOfTheDocs(t *testing.T) {
 	storetest.Put(t, writer, cluster("east", "a"))
 	storetest.Put(t, writer, &catalog.AppEndpoints{App: checkout})
 	storetest.Put(t, writer, &catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: "orders"}})
+	id, err := writer.Identity(t.Context(), "made")
+	if got, readErr := reader.Identity(t.Context(), ""); err != nil || readErr != nil || id == "" || got != id {
+		t.Errorf("the identity is %q, %v to the writer and %q, %v to the reader", id, err, got, readErr)
+	}
 	for name, s := range map[string]*Store{"reader": reader, "sidecar": sidecar} {
 		f := storetest.Follow(t, s)
 		f.AwaitClusters("east=a")

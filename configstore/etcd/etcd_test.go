@@ -36,7 +36,7 @@ func newPlace(t testing.TB, server *serverstest.Etcd) *testPlace {
 	t.Helper()
 	p := &testPlace{EtcdPlace: server.Place(t)}
 	if p.Secure {
-		p.user = p.NewUser(t, grant(clientv3.PermReadWrite, below(p.Prefix+api.KeyPrefix)))
+		p.user = p.NewUser(t, grant(clientv3.PermReadWrite, below(p.Prefix+api.KeyPrefix)), grant(clientv3.PermReadWrite, span{begin: p.Prefix + configstore.IdentityPath}))
 	}
 	return p
 }
@@ -136,9 +136,10 @@ func (p *testPlace) WrongCA(t testing.TB) configstore.ReadWriter {
 	return p.open(t, c, configstore.Scope{})
 }
 
-func backend(p *testPlace) storetest.Backend {
+func backend(p *testPlace, server *serverstest.Etcd) storetest.Backend {
 	b := storetest.Backend{
-		Open: p.Open, Shared: true, PutRaw: p.PutRaw, Restart: p.Restart, Cut: p.Link.Cut, Slow: p.Link.Slow,
+		Elsewhere: func(t testing.TB) configstore.ReadWriter { return newPlace(t, server).Open(t) },
+		Open:      p.Open, Shared: true, PutRaw: p.PutRaw, Restart: p.Restart, Cut: p.Link.Cut, Slow: p.Link.Slow,
 		Fail:   func(t testing.TB, _ configstore.ReadWriter) func() { return p.Link.Fail(t) },
 		Rewind: p.Rewind, Compact: p.Compact, Scoped: p.Scoped,
 		Servers:  []string{p.Link.Addr()},
@@ -153,10 +154,10 @@ func backend(p *testPlace) storetest.Backend {
 
 func TestStore(t *testing.T) {
 	t.Parallel() // each has a server of its own, and waits most of the time
-	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newPlace(t, &secureServer)) })
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newPlace(t, &secureServer), &secureServer) })
 }
 
 func TestStoreWithoutUsersAndTLS(t *testing.T) {
 	t.Parallel() // each has a server of its own, and waits most of the time
-	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newPlace(t, &plainServer)) })
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newPlace(t, &plainServer), &plainServer) })
 }

@@ -46,6 +46,9 @@ func TestStore(t *testing.T) {
 		}
 		return storetest.Backend{
 			Open: as("service"), Shared: true, PutRaw: b.putRaw,
+			Elsewhere: func(t testing.TB) configstore.ReadWriter {
+				return openStore(t, strict(t).config(t, "service"), configstore.Scope{})
+			},
 			Denied: as("stranger"), Unwritable: as("reader"), WrongCA: b.wrongCA, Scoped: b.scoped,
 			Fail: func(t testing.TB, _ configstore.ReadWriter) func() { return c.Link.Fail(t) },
 			Cut:  c.Link.Cut, Slow: c.Link.Slow, Restart: c.Restart, Compact: c.Forget, Rewind: b.rewind,

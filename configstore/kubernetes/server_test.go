@@ -72,7 +72,7 @@ func (c *cluster) need(t testing.TB, define func() error) *cluster {
 func (c *cluster) bind() error {
 	err := c.Kubectl("apply", "-f", manifests+"rbac.yaml")
 	for role, users := range map[string][]string{
-		"isthmus-reader": {"service", "reader"}, "isthmus-status": {"service"}, "isthmus-writer": {"service"}, "isthmus-sidecar": {"sidecar"}, "isthmus-translate": {"service"},
+		"isthmus-reader": {"service", "reader"}, "isthmus-status": {"service"}, "isthmus-writer": {"service"}, "isthmus-identity": {"service"}, "isthmus-sidecar": {"sidecar"}, "isthmus-translate": {"service"},
 	} {
 		args := []string{"create", "clusterrolebinding", role, "--clusterrole=" + role}
 		for _, user := range users {

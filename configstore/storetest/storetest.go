@@ -75,6 +75,9 @@ type Backend struct {
 	// Scoped opens the same store for a scope.
 	Scoped func(t testing.TB, s configstore.Scope) configstore.ReadWriter
 
+	// Elsewhere opens a store with objects of its own at another place.
+	Elsewhere func(t testing.TB) configstore.ReadWriter
+
 	// Servers is how errors name the server: the host:port of every link to it that the
 	// functions above use. One of them stands in every error that the server or a link
 	// causes.
@@ -113,7 +116,7 @@ func (b Backend) atOnce(t testing.TB, n int) {
 
 // Run holds a backend to the specification.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
-	for _, group := range [][]specification{reading(), resuming(), invalidObjects(), writing(), sizes(), remembering(), lifecycle(), scopes(), outages(), backups(), access(), probing()} {
+	for _, group := range [][]specification{reading(), resuming(), invalidObjects(), writing(), sizes(), remembering(), lifecycle(), scopes(), outages(), backups(), access(), probing(), identities()} {
 		for _, s := range group {
 			t.Run(s.says, func(t *testing.T) {
 				s.test(t, open(t))

@@ -131,8 +131,29 @@ func Copy(ctx context.Context, from configstore.Reader, to configstore.Writer, o
 	if err != nil {
 		return report, err
 	}
+	if err := identify(ctx, from, to); err != nil {
+		return report, err
+	}
 	report.Moved, err = moved(ctx, from, source, refused)
 	return report, err
+}
+
+// identify gives the target the identity of the source, unless it has one: replicas that are moved one
+// after the other remain one cluster to peers meanwhile.
+func identify(ctx context.Context, from configstore.Reader, to configstore.Writer) error {
+	source, ok := from.(configstore.Identifier)
+	target, takes := to.(configstore.Identifier)
+	if !ok || !takes {
+		return nil
+	}
+	id, err := source.Identity(ctx, "")
+	if err == nil && id != "" {
+		_, err = target.Identity(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("all objects are copied; copy the identity of the store: %w; copy again", err)
+	}
+	return nil
 }
 
 // revisions is the revisions of what a store has and can't use, where it can tell them: a

@@ -424,3 +424,28 @@ func TestClustersAreWrittenBeforeSelections(t *testing.T) {
 		t.Errorf("first batch %v, want %v", order, want)
 	}
 }
+
+func TestACopyHasTheIdentityOfItsSourceUnlessTheTargetHasOne(t *testing.T) {
+	from, to, other := embed(t), embed(t), embed(t)
+	storetest.Put(t, from, cluster("east", "a"))
+	identityOf := func(s *embedded.Store, anew string) string {
+		t.Helper()
+		id, err := s.Identity(t.Context(), anew)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	identityOf(from, "source")
+	identityOf(other, "other")
+	for s, want := range map[*embedded.Store]string{to: "source", other: "other"} {
+		for _, dryRun := range []bool{true, false} {
+			if _, err := Copy(t.Context(), from, s, Options{DryRun: dryRun}); err != nil {
+				t.Fatal(err)
+			}
+			if got := identityOf(s, ""); dryRun && got == "source" || !dryRun && got != want {
+				t.Errorf("after a copy (dry run: %t) the target's identity is %q; want %q", dryRun, got, want)
+			}
+		}
+	}
+}

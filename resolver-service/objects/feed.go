@@ -61,9 +61,12 @@ func (f *Feed) Run(ctx context.Context) error {
 
 // Status is the state of the follower.
 func (f *Feed) Status() configstore.Status {
-	s, _ := f.follower.Status().Load()
+	s, _ := f.Follower().Load()
 	return s
 }
+
+// Follower is the state of the follower, which can be followed.
+func (f *Feed) Follower() *live.Value[configstore.Status] { return f.follower.Status() }
 
 // Clusters returns the Cluster objects, which can be followed.
 func (f *Feed) Clusters() *live.Value[[]*catalog.Cluster] { return &f.clusters }

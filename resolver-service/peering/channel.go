@@ -251,14 +251,12 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	if err != nil {
 		return err
 	}
-	if !t.heard {
-		news, err := t.link.status.admit(t, t.link.cluster, conn.gateway.address, m.service, t.link.lease.state().last)
-		if news != "" {
-			t.link.warn(news, "peer", t.link.cluster, "gateway", conn.gateway.address, "service", m.service, "err", err)
-		}
-		if err != nil {
-			return err
-		}
+	news, err := t.link.status.admit(t, t.link.cluster, conn.gateway.address, m.service, t.link.lease.state().last)
+	if news != "" {
+		t.link.warn(news, "peer", t.link.cluster, "gateway", conn.gateway.address, "service", m.service, "err", err)
+	}
+	if err != nil {
+		return err
 	}
 	at, age := t.link.heardAt(m.echo)
 	t.receiving.Store(true)

@@ -48,7 +48,9 @@ var errUnwanted = errors.New("no connection is wanted")
 // false. The caller must return the connection to gateways.closed.
 func (c *channel) connect(ctx context.Context, wanted func() bool) (*gatewayConn, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	race := &dialRace{channel: c, wanted: wanted, order: c.gateways.tryOrder(), results: make(chan attempt)}
+	order, tried := c.gateways.tryOrder()
+	defer tried()
+	race := &dialRace{channel: c, wanted: wanted, order: order, results: make(chan attempt)}
 	defer race.running.Wait()
 	defer cancel()
 	return race.run(ctx)

@@ -62,15 +62,25 @@ func (g *gateway) setState(state string, err error) {
 }
 
 // tryOrder sorts the gateways for an attempt: working ones first, the latest failure last. Among
-// those, gateways without a connection of this link come first.
-func (g *gateways) tryOrder() []*gateway {
+// those, gateways without a connection of this link come first. The first one counts as having the
+// connection until tried is called, so that two attempts at once begin at different gateways.
+func (g *gateways) tryOrder() (order []*gateway, tried func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	order := slices.Clone(g.all)
+	order = slices.Clone(g.all)
 	slices.SortStableFunc(order, func(a, b *gateway) int {
 		return cmp.Or(a.failedAt.Compare(b.failedAt), a.conns-b.conns)
 	})
-	return order
+	if len(order) == 0 {
+		return nil, func() {}
+	}
+	first := order[0]
+	first.conns++
+	return order, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		first.conns--
+	}
 }
 
 // connected records a new connection.

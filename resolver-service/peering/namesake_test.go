@@ -12,10 +12,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+func says(id string) func() string { return func() string { return id } }
+
 // service is a service of a cluster with an identity, beside the cluster's name, that exports an app.
 func service(t *testing.T, n *peeringtest.Network, id, app string, hosts ...string) *site {
 	t.Helper()
-	s := &site{t: t, net: n, cfg: Config{Cluster: "east", Domain: catalog.DefaultDomain, Service: id}, topology: topology.New(topology.Config{Cluster: "east", Open: true}, quiet)}
+	s := &site{t: t, net: n, cfg: Config{Cluster: "east", Domain: catalog.DefaultDomain, Service: says(id)}, topology: topology.New(topology.Config{Cluster: "east", Open: true}, quiet)}
 	background(t, s.topology.Run)
 	s.apply(topology.Change{Objects: &topology.ObjectChange{Full: true, Put: []catalog.Object{exported(app), at("west", 0, "west-gw")}}})
 	s.apply(runs(app, "10.0.0.1:50002"))
@@ -27,7 +29,7 @@ func service(t *testing.T, n *peeringtest.Network, id, app string, hosts ...stri
 // again starts a service again, as another process, and with another identity where that is not "".
 func (s *site) again(id string, hosts ...string) {
 	s.t.Helper()
-	s.cfg.Service = id
+	s.cfg.Service = says(id)
 	s.server = NewServer(s.cfg, s.topology, quiet)
 	s.answer(s.server, hosts...)
 }

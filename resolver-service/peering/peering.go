@@ -31,8 +31,9 @@ type Config struct {
 	Domain    catalog.Domain // of the reserved host names behind gateways
 	Version   string         // of the program, for operators of peers
 	// Service tells services apart that have this cluster's name: replicas share it, and a restart
-	// does not change it. Empty: it is not known, and this service is told apart from none.
-	Service string
+	// does not change it. Nil or empty: it is not known, and this service is told apart from none.
+	// It may be called concurrently.
+	Service func() string
 
 	// Now is the clock that peers are told of; nil means time.Now.
 	Now func() time.Time

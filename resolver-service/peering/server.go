@@ -81,7 +81,8 @@ type serverStream struct {
 	sub        *topology.Followed[*topology.PeerView]
 	subscriber *subscriber
 	pings      *pings
-	introduced bool // the peer knows this service, its version and its clock
+	introduced bool   // the peer knows this service's version and its clock
+	service    string // that the peer knows
 }
 
 // serve admits a stream and runs it until the caller goes or the stream must end.
@@ -261,21 +262,28 @@ func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.Pee
 	m.Hears, m.Echo = s.linkState(), s.pings.latest.Load()
 	if !s.introduced {
 		s.introduced = true
-		m.Version, m.NowUnixMs, m.Service = s.cfg.Version, s.cfg.now().UnixMilli(), s.cfg.Service
+		m.Version, m.NowUnixMs = s.cfg.Version, s.cfg.now().UnixMilli()
 	}
+	m.Service = s.newService()
 	if whole != nil {
 		m.Digest = s.subscriber.digest.of(whole)
 	}
 	return m
 }
 
+// newService returns which service this is, unless the peer knows it.
+func (s *serverStream) newService() string {
+	if s.cfg.Service == nil || s.cfg.Service() == s.service {
+		return ""
+	}
+	s.service = s.cfg.Service()
+	return s.service
+}
+
 // sendRenewals sends a message for each ping.
 func (s *serverStream) sendRenewals(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	for {
-		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.linkState(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbyeMs()}
-		if !s.introduced {
-			s.introduced, m.Service = true, s.cfg.Service
-		}
+		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.linkState(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbyeMs(), Service: s.newService()}
 		if view, ok := s.sub.View(); ok {
 			m.Digest = s.subscriber.digest.of(view)
 		}
