@@ -339,3 +339,29 @@ func BenchmarkOneOfTenThousand(b *testing.B) {
 		}
 	}
 }
+
+// TestAChangeCostsWhatDerivesFromIt counts the documents that are looked at when one of many callers
+// of one app comes to a set, and a cluster.
+func TestAChangeCostsWhatDerivesFromIt(t *testing.T) {
+	cost := func(callers int) int {
+		s := NewSet()
+		target := func(i int) *Document {
+			return documents(t, fmt.Sprintf("apiVersion: access.smi-spec.io/v1alpha3\nkind: TrafficTarget\nmetadata: {namespace: shop, name: t%d}\nspec:\n"+
+				"  destination: {kind: ServiceAccount, name: orders}\n  sources: [{kind: ServiceAccount, name: c%d}]\n", i, i))[0]
+		}
+		for i := range callers {
+			s.Put(target(i))
+		}
+		s.looks = 0
+		s.Cluster("east", true)
+		for _, key := range s.Put(target(callers)) {
+			if key.Kind == catalog.KindAppEndpoints {
+				s.Derive(key)
+			}
+		}
+		return s.looks
+	}
+	if few, many := cost(10), cost(1000); many > few {
+		t.Errorf("%d documents are looked at beside 1,000 callers, and %d beside 10; want the same", many, few)
+	}
+}

@@ -17,17 +17,25 @@ type Set struct {
 
 	docs     map[ID]*Document
 	callers  map[catalog.App]map[ID]*Document // that name the app as a caller
-	callees  map[catalog.App]map[ID]*Document // that name the app as the callee
+	callees  map[callee]map[ID]*Document      // that name the app as the callee
+	backends map[string]map[ID]*Document      // that name the cluster
 	clusters map[string]bool
 	refused  map[ID]*Document
 	unused   map[ID]error // splits that are right by themselves
+	looks    int          // at documents; a test holds what a change costs
+}
+
+// callee is an app that documents of a kind lead to.
+type callee struct {
+	app  catalog.App
+	kind string
 }
 
 // NewSet makes an empty set.
 func NewSet() *Set {
 	return &Set{
-		docs: map[ID]*Document{}, callers: map[catalog.App]map[ID]*Document{}, callees: map[catalog.App]map[ID]*Document{},
-		clusters: map[string]bool{}, refused: map[ID]*Document{}, unused: map[ID]error{},
+		docs: map[ID]*Document{}, callers: map[catalog.App]map[ID]*Document{}, callees: map[callee]map[ID]*Document{},
+		backends: map[string]map[ID]*Document{}, clusters: map[string]bool{}, refused: map[ID]*Document{}, unused: map[ID]error{},
 	}
 }
 
@@ -63,11 +71,9 @@ func (s *Set) Cluster(name string, known bool) (touched []catalog.Key) {
 		return nil
 	}
 	s.clusters[name] = known
-	for _, d := range s.docs {
-		if slices.ContainsFunc(d.backends, func(b backend) bool { return b.cluster == name }) {
-			touched = append(touched, s.touches(d)...)
-			s.judge(d.callee)
-		}
+	for _, d := range s.backends[name] {
+		touched = append(touched, s.touches(d)...)
+		s.judge(d.callee)
 	}
 	return touched
 }
@@ -78,7 +84,10 @@ func (s *Set) replace(old, d *Document) (touched []catalog.Key) {
 		delete(s.docs, old.ID)
 		delete(s.refused, old.ID)
 		delete(s.unused, old.ID)
-		unlink(s.callees, old.callee, old)
+		unlink(s.callees, callee{old.callee, old.Kind}, old)
+		for _, b := range old.backends {
+			unlink(s.backends, b.cluster, old)
+		}
 		for _, app := range old.callers {
 			unlink(s.callers, app, old)
 		}
@@ -91,7 +100,10 @@ func (s *Set) replace(old, d *Document) (touched []catalog.Key) {
 		if d.Err != nil {
 			s.refused[d.ID] = d
 		}
-		link(s.callees, d.callee, d)
+		link(s.callees, callee{d.callee, d.Kind}, d)
+		for _, b := range d.backends {
+			link(s.backends, b.cluster, d)
+		}
 		for _, app := range d.callers {
 			link(s.callers, app, d)
 		}
@@ -105,17 +117,17 @@ func (s *Set) replace(old, d *Document) (touched []catalog.Key) {
 	return touched
 }
 
-func link(index map[catalog.App]map[ID]*Document, app catalog.App, d *Document) {
-	if index[app] == nil {
-		index[app] = map[ID]*Document{}
+func link[K comparable](index map[K]map[ID]*Document, key K, d *Document) {
+	if index[key] == nil {
+		index[key] = map[ID]*Document{}
 	}
-	index[app][d.ID] = d
+	index[key][d.ID] = d
 }
 
-func unlink(index map[catalog.App]map[ID]*Document, app catalog.App, d *Document) {
-	delete(index[app], d.ID)
-	if len(index[app]) == 0 {
-		delete(index, app)
+func unlink[K comparable](index map[K]map[ID]*Document, key K, d *Document) {
+	delete(index[key], d.ID)
+	if len(index[key]) == 0 {
+		delete(index, key)
 	}
 }
 
@@ -124,8 +136,11 @@ func (s *Set) touches(d *Document) []catalog.Key {
 	touched := []catalog.Key{{Kind: catalog.KindAppExport, Namespace: d.callee.Namespace, Name: d.callee.ID}}
 	callers := slices.Clone(d.callers)
 	if d.Kind == kindSplit {
-		for _, other := range s.callees[d.callee] {
-			callers = append(callers, other.callers...)
+		for _, kind := range []string{kindTarget, kindImport} {
+			for _, other := range s.callees[callee{d.callee, kind}] {
+				s.looks++
+				callers = append(callers, other.callers...)
+			}
 		}
 	}
 	for _, app := range callers {
@@ -134,22 +149,31 @@ func (s *Set) touches(d *Document) []catalog.Key {
 	return touched
 }
 
-// sorted are documents of a kind, or of all where it is empty, in a fixed order.
-func sorted(docs map[ID]*Document, kind string) (all []*Document) {
-	for _, d := range docs {
-		if kind == "" || d.Kind == kind {
-			all = append(all, d)
+// sorted are documents in a fixed order.
+func (s *Set) sorted(docs map[ID]*Document) []*Document {
+	s.looks += len(docs)
+	return slices.SortedFunc(maps.Values(docs), func(a, b *Document) int { return a.ID.Compare(b.ID) })
+}
+
+// called tells whether documents name callers of an app.
+func (s *Set) called(app catalog.App) bool {
+	for _, kind := range []string{kindTarget, kindImport} {
+		for _, d := range s.callees[callee{app, kind}] {
+			s.looks++
+			if len(d.callers) > 0 {
+				return true
+			}
 		}
 	}
-	slices.SortFunc(all, func(a, b *Document) int { return a.ID.Compare(b.ID) })
-	return all
+	return false
 }
 
 // splitOf is the one split of an app, if it can be used.
 func (s *Set) splitOf(app catalog.App) *Document {
 	var found *Document
-	for _, d := range s.callees[app] {
-		if d.Kind != kindSplit || !d.usable {
+	for _, d := range s.callees[callee{app, kindSplit}] {
+		s.looks++
+		if !d.usable {
 			continue
 		}
 		if found != nil || s.unknown(d) != "" {
@@ -172,8 +196,7 @@ func (s *Set) unknown(d *Document) string {
 
 // judge notes why the splits of an app are not used.
 func (s *Set) judge(app catalog.App) {
-	splits := slices.DeleteFunc(sorted(s.callees[app], kindSplit), func(d *Document) bool { return !d.usable })
-	called := slices.ContainsFunc(slices.Collect(maps.Values(s.callees[app])), func(d *Document) bool { return len(d.callers) > 0 })
+	splits := slices.DeleteFunc(s.sorted(s.callees[callee{app, kindSplit}]), func(d *Document) bool { return !d.usable })
 	for i, d := range splits {
 		delete(s.unused, d.ID)
 		unused := func(what, fix string) {
@@ -185,7 +208,7 @@ func (s *Set) judge(app catalog.App) {
 		case name != "":
 			unused(fmt.Sprintf(": no Cluster object names the cluster of backend %s, so the split is not used", name),
 				fmt.Sprintf("add the Cluster; %s can't be another app, since daprd refuses a callee with another app-id than it called", name))
-		case !called:
+		case !s.called(app):
 			unused(fmt.Sprintf(" has no effect: no TrafficTarget and no ServiceImport with callers leads to %s", app), "write one, or give an AppEndpoints these routes")
 		}
 	}
@@ -196,11 +219,11 @@ func (s *Set) Derive(key catalog.Key) catalog.Object {
 	app := catalog.App{Namespace: key.Namespace, ID: key.Name}
 	switch key.Kind {
 	case catalog.KindAppEndpoints:
-		if docs := sorted(s.callers[app], ""); len(docs) > 0 {
+		if docs := s.sorted(s.callers[app]); len(docs) > 0 {
 			return s.selection(app, docs)
 		}
 	case catalog.KindAppExport:
-		if docs := sorted(s.callees[app], kindExport); len(docs) > 0 && slices.ContainsFunc(docs, func(d *Document) bool { return d.usable }) {
+		if docs := s.sorted(s.callees[callee{app, kindExport}]); len(docs) > 0 && slices.ContainsFunc(docs, func(d *Document) bool { return d.usable }) {
 			return s.exportOf(app, docs)
 		}
 	}
@@ -233,7 +256,7 @@ func (s *Set) selection(app catalog.App, docs []*Document) *catalog.AppEndpoints
 // exportOf lets every app of every other cluster in, as a ServiceExport means it, unless
 // TrafficTargets say who may call the app. One that is refused lets nobody in.
 func (s *Set) exportOf(app catalog.App, docs []*Document) *catalog.AppExport {
-	targets := sorted(s.callees[app], kindTarget)
+	targets := s.sorted(s.callees[callee{app, kindTarget}])
 	export := &catalog.AppExport{App: app, Source: catalog.Source{From: from(append(docs, targets...))}}
 	if len(targets) == 0 {
 		export.Allow = []catalog.Allow{{Cluster: "*"}}

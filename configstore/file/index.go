@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -22,6 +21,7 @@ type index struct {
 	dir     string
 	files   map[string]*parsed
 	claims  map[catalog.Key][]string // the files that have an object, sorted
+	named   map[foreign.ID]int       // how many files have a document; without its file
 	stands  map[catalog.Key]configstore.Stored
 	refused map[string]configstore.Refusal // by key and place
 	touched map[catalog.Key]bool           // since the last change
@@ -34,7 +34,7 @@ type index struct {
 func newIndex(dir string) *index {
 	return &index{
 		dir: dir, files: map[string]*parsed{}, claims: map[catalog.Key][]string{}, stands: map[catalog.Key]configstore.Stored{},
-		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{},
+		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{}, named: map[foreign.ID]int{},
 	}
 }
 
@@ -113,23 +113,32 @@ func (x *index) mix(p *parsed) {
 func (x *index) claim(name string, old, p *parsed) {
 	for _, key := range old.keys() {
 		x.touched[key] = true
-		x.claims[key] = slices.DeleteFunc(slices.Clone(x.claims[key]), func(s string) bool { return s == name })
+		if at, there := slices.BinarySearch(x.claims[key], name); there {
+			x.claims[key] = slices.Delete(x.claims[key], at, at+1)
+		}
 	}
 	for _, key := range p.keys() {
 		x.touched[key] = true
-		names := append(slices.Clone(x.claims[key]), name)
-		slices.Sort(names)
-		x.claims[key] = names
+		at, _ := slices.BinarySearch(x.claims[key], name)
+		x.claims[key] = slices.Insert(x.claims[key], at, name)
 	}
 	x.documents(old, p)
 }
 
 // documents takes the documents of other standards that a file has now.
 func (x *index) documents(old, p *parsed) {
+	was, is := old.documents(), p.documents()
+	for id := range was {
+		if x.named[anywhere(id)]--; x.named[anywhere(id)] == 0 {
+			delete(x.named, anywhere(id))
+		}
+	}
+	for id := range is {
+		x.named[anywhere(id)]++
+	}
 	if x.derived == nil {
 		return
 	}
-	was, is := old.documents(), p.documents()
 	for id := range was {
 		if is[id] == nil {
 			x.derived.Take(id, nil)
@@ -152,23 +161,27 @@ func (x *index) loses(name string, p *parsed) bool {
 		}
 	}
 	for id := range old.documents() {
-		if p.documents()[id] == nil && !x.elsewhere(id) {
+		if p.documents()[id] == nil && x.named[anywhere(id)] == 1 {
 			return true
 		}
 	}
 	return false
 }
 
-// elsewhere tells whether another file has a document of the same name.
-func (x *index) elsewhere(id foreign.ID) bool {
-	for _, p := range x.files {
-		for other := range p.foreign {
-			if other.File != id.File && other.Kind == id.Kind && other.Namespace == id.Namespace && other.Name == id.Name {
-				return true
-			}
+// shares tells whether a file has an object that one of other files has, too.
+func (x *index) shares(name string, p *parsed, others map[string]bool) bool {
+	for _, key := range p.keys() {
+		if slices.ContainsFunc(x.claims[key], func(other string) bool { return others[other] && other != name }) {
+			return true
 		}
 	}
 	return false
+}
+
+// anywhere is a document's name without its file.
+func anywhere(id foreign.ID) foreign.ID {
+	id.File = ""
+	return id
 }
 
 func (p *parsed) documents() map[foreign.ID]*foreign.Document {
@@ -238,5 +251,5 @@ func (x *index) resolve(key catalog.Key, c *configstore.Change) error {
 }
 
 func (x *index) doubled(key catalog.Key) error {
-	return fmt.Errorf("%s is in several files of %s: %s; leave it in one of them", key, x.dir, strings.Join(x.claims[key], ", "))
+	return fmt.Errorf("%s is in several files of %s: %s; leave it in one of them", key, x.dir, catalog.Brief(x.claims[key]))
 }

@@ -28,6 +28,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 	w.listens = true
 	w.index.derived = derived.New(s.log)
 	defer w.close()
+	defer w.aside.reading.Wait()
 	return w.run(ctx, from, deliver)
 }
 
@@ -50,10 +51,15 @@ type watch struct {
 	trusting   bool                 // what seems half-written has been waited for long enough
 	batch      string               // the last batch of a writer that was seen whole
 	removed    bool                 // files that are gone were removed by a writer
+	atOnce     bool                 // all files were replaced at once, as a directory is
+	emptied    bool                 // no file is left that has not to be read
+	whole      bool                 // all that changed is a batch, or the first set
+
+	aside aside
 }
 
 func newWatch(s *Store) *watch {
-	return &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, missing: map[string]time.Time{}, everything: true}
+	return &watch{store: s, index: newIndex(s.dir), dirty: map[string]bool{}, missing: map[string]time.Time{}, everything: true, aside: newAside()}
 }
 
 func (w *watch) run(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
@@ -91,6 +97,7 @@ func (w *watch) run(ctx context.Context, from configstore.Version, deliver func(
 // lack it.
 func (w *watch) lookAll(ctx context.Context) error {
 	for end := time.Now().Add(time.Second); ; {
+		w.whole = true
 		if err := w.look(); err != nil || w.again == 0 {
 			return err
 		}
@@ -108,7 +115,7 @@ func (w *watch) look() error {
 	unlock, batch := w.store.readLock()
 	defer unlock()
 	if batch != w.batch {
-		w.everything, w.batch, w.removed = true, batch, batch != ""
+		w.everything, w.whole, w.batch, w.removed = true, true, batch, batch != ""
 	}
 	w.again = 0
 	if w.everything {
@@ -118,7 +125,7 @@ func (w *watch) look() error {
 		w.everything, w.away = false, time.Time{}
 	}
 	w.readDirty()
-	w.removed = false
+	w.removed, w.whole, w.atOnce = false, false, false
 	return nil
 }
 
@@ -138,13 +145,26 @@ func (w *watch) bear(err error) error {
 // readDirty takes what the files say that have to be read. It begins with those that are there:
 // what is in another file now is not lost.
 func (w *watch) readDirty() {
-	files := w.store.readMany(slices.Collect(maps.Keys(w.dirty)))
-	for name, p := range files {
-		if p != nil {
-			delete(w.missing, name)
-			w.take(name, p)
+	w.putAside()
+	if w.aside.read == nil { // what was read comes first: it may be what is to be read again
+		w.readAside()
+	}
+	defer w.readAside()
+	files := w.aside.read
+	w.aside.read = nil
+	if now := w.store.readMany(slices.Collect(maps.Keys(w.dirty))); files == nil {
+		files = now
+	} else {
+		maps.Copy(files, now)
+	}
+	for range 2 { // the second time, what moved to another file is not lost
+		for name, p := range files {
+			if p != nil && w.take(name, p) {
+				delete(files, name)
+			}
 		}
 	}
+	w.emptied = !slices.ContainsFunc(slices.Collect(maps.Keys(w.index.files)), func(name string) bool { return !w.dirty[name] })
 	for name, p := range files {
 		if p == nil {
 			w.take(name, nil)
@@ -153,16 +173,25 @@ func (w *watch) readDirty() {
 }
 
 // take takes what a file says, unless it seems half-written: then it is looked at again.
-func (w *watch) take(name string, p *parsed) {
+func (w *watch) take(name string, p *parsed) bool {
+	if p != nil {
+		delete(w.missing, name)
+	}
+	if w.waits(name, p) {
+		w.dirty[name] = true
+		return false
+	}
 	if wait := w.halfWritten(name, p); wait > 0 && !w.trusting {
+		w.dirty[name] = true
 		if w.again == 0 || wait < w.again {
 			w.again = wait
 		}
-		return
+		return false
 	}
 	delete(w.dirty, name)
 	delete(w.missing, name)
 	w.index.update(name, p)
+	return true
 }
 
 // due tells whether to look at every file for what no event told of: a link that leads elsewhere
@@ -238,12 +267,10 @@ func (w *watch) goneFor(name string, old *parsed) time.Duration {
 		since = time.Now()
 		w.missing[name] = since
 	}
-	for other := range w.index.files {
-		if !w.dirty[other] {
-			return rest(w.store.patience, since)
-		}
+	if w.emptied {
+		return rest(emptied, since)
 	}
-	return rest(emptied, since)
+	return rest(w.store.patience, since)
 }
 
 // rest is what is left of a time; none if it began long ago, or the clock was set back.
@@ -269,6 +296,9 @@ func (w *watch) wait(ctx context.Context, glances <-chan time.Time) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-again:
+			return nil
+		case files := <-w.aside.done:
+			w.aside.take(files)
 			return nil
 		case <-glances:
 			if w.due() {
@@ -335,7 +365,7 @@ func (w *watch) note(e fsnotify.Event) bool {
 	case filepath.Dir(e.Name) != w.store.dir:
 		return false // a neighbour of the directory
 	case strings.HasPrefix(name, ".."):
-		w.everything = true // Kubernetes swaps "..data", which the files lead through
+		w.everything, w.atOnce = true, true // Kubernetes swaps "..data", which the files lead through
 	case wanted(name):
 		w.dirty[name] = true
 	default:
@@ -355,7 +385,7 @@ func (w *watch) relisten() error {
 	if !w.swapped && w.root.same(root) {
 		return nil
 	}
-	w.root, w.swapped, w.removed = root, false, false
+	w.root, w.swapped, w.removed, w.atOnce = root, false, false, true
 	w.close()
 	if w.listens {
 		if err := w.listen(); err != nil {
