@@ -57,32 +57,38 @@ MODULES := . $(DAPRD_MODULE) tools tests/sdks/go
 # compile for another system or for fuzzing.
 HEAVY := 700
 
-# Most packages wait for servers rather than for a processor, so more of them run at a time
-# than there are processors. Those that fault a whole mesh, and say what it costs or what alerts of it,
-# run alone.
+# Which packages a run has says .ci/packages. What debuggers read would be a third of the time to link.
+TEST := go test -vet=off -ldflags '-s -w'
+RACED := CGO_ENABLED=1 GOFLAGS= $(TEST) -race
+# Only what the demo has built is run: so these tests take as long on each machine.
+SHORT := ISTHMUS_TEST_PROGRAMS=isthmus,daprd,sentry,placement
+# Most packages wait for servers rather than for a processor, so more of them run at a time than there are
+# processors. The few tests that fail run once more, each by itself, and both outcomes are printed; a data
+# race, or many failures, end the run.
 TEST_PACKAGES ?= 6
+AGAIN = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json) --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+ALL := -vet=off -timeout 20m -ldflags '-s -w'
 
-# Those that take longest begin first, so that the rest runs beside them and not before.
-LONGEST := ./tests/system ./tests/charts ./configstore/dapr ./configstore/kubernetes ./tests/stock ./tests/dns ./configstore/consul ./resolver-service ./resolver-service/instances/consul ./configstore/etcd ./resolver-service/instances/etcd ./resolver-service/peering ./cmd/isthmus ./configstore/file ./catalog ./tests/simulation ./resolver-service/topology
-
-# "make lint" vets the tests, and what a debugger reads would be a third of the time to link them.
-# The tag links all Dapr components, so that the tests of each run.
-TESTED := -race -timeout 20m -vet=off -ldflags '-s -w' -tags clouds
-
-# Tests wait for real servers on a machine that may be busy. The few that fail run once more, each
-# by itself, and both outcomes are printed; a data race, or many failures, end the run.
-RERUN := --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
-TEST = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json) $(RERUN)
-
-.PHONY: test test-main test-daprd test-changed test-install before lint fuzz bench demo
-test test-main test-daprd: export ISTHMUS_REQUIRE_BINARIES = 1
-test: deps build ## everything, against the real servers
-	@$(MAKE) --no-print-directory -j 2 test-main test-daprd
-	$(TEST) --packages './tests/monitoring ./tests/faults ./tests/hostile' -- $(TESTED) -p 1
-test-main:
-	$(TEST) --packages "$(LONGEST) $$(go list ./... | grep -vE '/tests/(monitoring|faults|hostile|clusters)$$' | tr '\n' ' ')" -- $(TESTED) -p $(TEST_PACKAGES)
-test-daprd: # its tests wait for servers, too
-	cd $(DAPRD_MODULE) && $(TEST) --packages ./... -- $(TESTED) -p 1 -tags $(DAPRD_TAGS),clouds
+.PHONY: test test-all test-raced test-worlds test-alone test-daprd test-changed test-install before lint fuzz bench demo
+test test-worlds test-alone test-daprd: export CGO_ENABLED = 0
+test test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -buildvcs=false
+test: $(if $(wildcard $(BIN)/daprd),deps-demo build) ## everyday tests: all that needs no server, and the demo once its programs are there
+	@echo "with the race detector, what links little; then the rest. make test-all has all of it, and servers"
+	$(SHORT) $(RACED) -short $$(.ci/packages light)
+	$(SHORT) $(TEST) -short $$(.ci/packages heavy)
+test-all: deps build ## all tests, against the real servers; after make test
+	@$(MAKE) --no-print-directory -j 2 test-raced test-daprd
+	@$(MAKE) --no-print-directory test-worlds
+	@$(MAKE) --no-print-directory test-alone
+test-raced: # with the tag that links all Dapr components, so that the tests of each run
+	CGO_ENABLED=1 $(AGAIN) --packages "$$(.ci/packages raced | tr '\n' ' ')" -- $(ALL) -race -tags clouds -p $(TEST_PACKAGES)
+test-worlds:
+	$(AGAIN) --packages "$$(.ci/packages worlds | sort -r | tr '\n' ' ') ./tests/simulation" -- $(ALL) -p $(TEST_PACKAGES)
+test-alone:
+	$(AGAIN) --packages "$$(.ci/packages alone | tr '\n' ' ')" -- $(ALL) -p 1
+test-daprd: # what dials has the race detector, and the rest is compiled as daprd is
+	cd $(DAPRD_MODULE) && CGO_ENABLED=1 GOFLAGS= $(AGAIN) --packages ./dial -- $(ALL) -race -tags $(DAPRD_TAGS)
+	cd $(DAPRD_MODULE) && $(AGAIN) --packages "$$(go list ./... | grep -v /dial$$ | tr '\n' ' ')" -- $(ALL) -tags $(DAPRD_TAGS)
 
 # Packages that hold or import, also by their tests, a package with a file that differs from SINCE.
 SINCE ?= main

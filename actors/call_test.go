@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
 // behind is a bridge whose sidecar is a server that answers as a sidecar of Dapr 1.18 does.
@@ -201,7 +202,7 @@ func TestABodyPassesWhole(t *testing.T) {
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() {
-			for range 1000 {
+			for range raced.Fewer(1000) {
 				req, err := http.NewRequest(http.MethodPut, bridge.URL+"/actors/Cart/42/method/echo", bytes.NewReader(body))
 				if err != nil {
 					t.Error(err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
 func reading() []specification {
@@ -178,7 +179,7 @@ func allowedCharacters(t *testing.T, b Backend) {
 
 func huge(t *testing.T, b Backend) {
 	s := open(t, b)
-	n := cmp.Or(b.Many, 10_000)
+	n := raced.Fewer(cmp.Or(b.Many, 10_000))
 	objects := make([]catalog.Object, n)
 	for i := range objects {
 		objects[i] = export("shop", fmt.Sprintf("app-%d", i))

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/console/consoletest"
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 	"github.com/isthmus-mesh/isthmus/show"
 )
 
@@ -270,7 +271,8 @@ func TestAPlanTellsWhatLookupsDoAfterIt(t *testing.T) {
 	w.west.apply(&catalog.Cluster{Name: "east", Gateways: []string{w.east.gateway}, StaleAfter: time.Minute, RampUp: 0})
 	w.west.hears(w.east, "connected")
 	total, without, deleted := 0, 0, 0
-	for i := range 100 {
+	changes := raced.Fewer(100)
+	for i := range changes {
 		what, objects, gone := w.change()
 		if i == 70 {
 			what, objects, gone = "no cluster north", nil, catalog.Key{Kind: catalog.KindCluster, Name: "north"}
@@ -295,8 +297,8 @@ func TestAPlanTellsWhatLookupsDoAfterIt(t *testing.T) {
 			without++
 		}
 	}
-	t.Logf("100 changes, %d of them deletions: %d lookups changed as listed; %d changes without any", deleted, total, without)
-	if total < 200 || without == 0 || deleted < 5 {
+	t.Logf("%d changes, %d of them deletions: %d lookups changed as listed; %d changes without any", changes, deleted, total, without)
+	if changes == 100 && (total < 200 || without == 0 || deleted < 5) {
 		t.Errorf("%d lookups changed, by all but %d changes, with %d deletions: this says too little", total, without, deleted)
 	}
 }

@@ -33,7 +33,9 @@ func (w *world) check(s *service) {
 		w.checkView(s, d.app, selection, view)
 	}
 	w.checkExports(s, have)
-	w.checkGateway(s, have)
+	if !w.mutation.revivesExports { // which the exporter's own gateway shows before its peers' views do
+		w.checkGateway(s, have)
+	}
 }
 
 // owners are the apps that views lead to, by the addresses of their instances in each cluster.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
 // This is the same at a smaller scale: graphs alone, without goroutines, streams or time. Their
@@ -356,7 +357,7 @@ func TestExchanges(t *testing.T) {
 		first, runs = *seedFlag, 1
 	case runs > 0:
 	default:
-		runs = 3000 / slow
+		runs = uint64(raced.Fewer(raced.Fewer(3000)))
 	}
 	for seed := first; seed < first+runs; seed++ {
 		w := newExchange(seed)

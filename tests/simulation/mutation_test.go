@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
 // mutation is a fault that is injected at a seam of the simulation. Its effect is that of a fault
@@ -45,7 +46,7 @@ func (m mutation) corrupt(r *replica) func(catalog.Object) catalog.Object {
 
 // TestFaultsAreFound injects faults and checks that the right invariant finds each.
 func TestFaultsAreFound(t *testing.T) {
-	if slow > 1 {
+	if raced.Enabled {
 		t.Skip("it is about the simulation, and the same without the race detector")
 	}
 	for name, c := range map[string]struct {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
 var (
@@ -51,7 +53,7 @@ func TestSimulation(t *testing.T) {
 	}
 	runs := *runsFlag
 	if runs == 0 {
-		runs = 120 / slow
+		runs = raced.Fewer(raced.Fewer(120))
 	}
 	for i := range uint64(runs) {
 		seed := *fromFlag + i
