@@ -71,13 +71,13 @@ func (a *Analysis) Write(w io.Writer) {
 		paragraph(w, "", "  ", fmt.Sprintf("%s%s: %s: %s: %s; %s [%s]", before(f.Source, ": "), f.Level, key, f.Path, f.What, f.Fix, f.Check))
 	}
 	if a.LeftOut > 0 {
-		fmt.Fprintf(w, "and %d more\n", a.LeftOut)
+		Say(w, "and %d more\n", a.LeftOut)
 	}
 	if len(a.Findings) == 0 {
-		fmt.Fprintf(w, "%s: nothing found\n", Count(int(a.Objects), "object"))
+		Say(w, "%s: nothing found\n", Count(int(a.Objects), "object"))
 		return
 	}
-	fmt.Fprintf(w, "%s: %s, %s\n", Count(int(a.Objects), "object"), Count(a.Warnings, "warning"), Count(a.Notes, "note"))
+	Say(w, "%s: %s, %s\n", Count(int(a.Objects), "object"), Count(a.Warnings, "warning"), Count(a.Notes, "note"))
 }
 
 // before is a text with something after it, or nothing.

@@ -105,7 +105,7 @@ func Apply(w io.Writer, a Applied) error {
 		suffix = " (dry run)"
 	}
 	for _, r := range a.Results {
-		fmt.Fprintf(w, "%s %s%s\n", keyName(r), r.Result, suffix)
+		Say(w, "%s %s%s\n", keyName(r), r.Result, suffix)
 	}
 	if !a.DryRun {
 		return nil
@@ -115,7 +115,7 @@ func Apply(w io.Writer, a Applied) error {
 	if len(a.Effects) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	var table [][]string
 	for i := range a.Effects {
 		e := &a.Effects[i]
@@ -123,7 +123,7 @@ func Apply(w io.Writer, a Applied) error {
 	}
 	err := rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
 	if a.EffectsLeftOut > 0 {
-		fmt.Fprintf(w, "and %d more\n", a.EffectsLeftOut)
+		Say(w, "and %d more\n", a.EffectsLeftOut)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func exports(w io.Writer, a Applied) {
 	if len(a.Exports) == 0 {
 		return
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	said := map[string]string{"withdrawn": "callers in %s would lose %s\n", "exported": "callers in %s would get %s\n"}
 	elsewhere := false
 	for i := 0; i < len(a.Exports); {
@@ -180,7 +180,7 @@ func exports(w io.Writer, a Applied) {
 			elsewhere = true
 		}
 		if !whole {
-			fmt.Fprintf(w, "%s: other callers in %s would be allowed%s%s\n", e.App, where, listed("; no longer ", e.Removed), listed("; now also ", e.Added))
+			Say(w, "%s: other callers in %s would be allowed%s%s\n", e.App, where, listed("; no longer ", e.Removed), listed("; now also ", e.Added))
 			i++
 			continue
 		}
@@ -191,13 +191,13 @@ func exports(w io.Writer, a Applied) {
 		if more := len(apps) - mostExports; more > 0 {
 			apps = append(apps[:mostExports], fmt.Sprintf("%d more", more))
 		}
-		fmt.Fprintf(w, format, where, strings.Join(apps, ", "))
+		Say(w, format, where, strings.Join(apps, ", "))
 	}
 	if a.ExportsLeftOut > 0 {
-		fmt.Fprintf(w, "and %d more exports would change\n", a.ExportsLeftOut)
+		Say(w, "and %d more exports would change\n", a.ExportsLeftOut)
 	}
 	if elsewhere {
-		fmt.Fprintln(w, "how lookups in these clusters end then is not tried here")
+		Say(w, "how lookups in these clusters end then is not tried here\n")
 	}
 }
 

@@ -133,9 +133,9 @@ func Inbound(w io.Writer, caller, callee string, all []Call) {
 		result = cmp.Or(result, "refused")
 		rules = []string{"nothing: " + lacks}
 	}
-	fmt.Fprintf(w, "%s calls %s: %s\n", caller, callee, result)
+	Say(w, "%s calls %s: %s\n", caller, callee, result)
 	for _, rule := range rules {
-		fmt.Fprintf(w, "  let in by  %s\n", catalog.Printable(rule))
+		Say(w, "  let in by  %s\n", rule)
 	}
-	fmt.Fprintf(w, "  guard      %s\n", guard)
+	Say(w, "  guard      %s\n", guard)
 }

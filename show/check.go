@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -44,7 +43,7 @@ func CheckedOf(r *probe.Result, store string) Checked {
 
 // Check writes what the check of a store has found.
 func Check(w io.Writer, c Checked) error {
-	fmt.Fprintf(w, "store %s\n\n", c.Store)
+	Say(w, "store %s\n\n", c.Store)
 	var table [][]string
 	for _, s := range c.Steps {
 		took := ""
@@ -59,7 +58,7 @@ func Check(w io.Writer, c Checked) error {
 	}
 	err := rows(w, []string{"STEP", "RESULT", "TOOK", "FOUND"}, table)
 	for _, r := range c.Refused {
-		fmt.Fprintf(w, "\nrefused: %s\n", r.Error)
+		Say(w, "\nrefused: %s\n", r.Error)
 	}
 	return err
 }

@@ -108,29 +108,29 @@ func Copy(w io.Writer, c Copied) error {
 	for _, r := range c.Results {
 		switch result := transfer.Result(r.Result); {
 		case result == transfer.Failed:
-			fmt.Fprintf(w, "%s failed: %s\n", r, r.Error)
+			Say(w, "%s failed: %s\n", r, r.Error)
 		case result == transfer.Kept:
-			fmt.Fprintf(w, "%s kept: only the target has it, or only there it can be used%s\n", r, suffix)
+			Say(w, "%s kept: only the target has it, or only there it can be used%s\n", r, suffix)
 		case result == transfer.Deleted || c.DryRun && result != transfer.Unchanged:
-			fmt.Fprintf(w, "%s %s%s\n", r, result, suffix)
+			Say(w, "%s %s%s\n", r, result, suffix)
 		}
 	}
 	for _, r := range c.Refused {
-		fmt.Fprintf(w, "refused in the source, and not copied: %s\n", r.Error)
+		Say(w, "refused in the source, and not copied: %s\n", r.Error)
 	}
 	for _, r := range c.Foreign {
-		fmt.Fprintf(w, "no object, left alone in the target: %s\n", r.Source)
+		Say(w, "no object, left alone in the target: %s\n", r.Source)
 	}
 	for _, name := range c.Moved {
-		fmt.Fprintf(w, "%s was changed in the source meanwhile: run the copy again\n", name)
+		Say(w, "%s was changed in the source meanwhile: run the copy again\n", name)
 	}
 	n := c.Counts
-	fmt.Fprintf(w, "%s to %s%s: %s\n", c.From, c.To, suffix, numbers(n))
+	Say(w, "%s to %s%s: %s\n", c.From, c.To, suffix, numbers(n))
 	switch {
 	case c.Verified:
-		fmt.Fprintln(w, "verified: the target was read back, and has every object that did not fail as the source has it")
+		Say(w, "verified: the target was read back, and has every object that did not fail as the source has it\n")
 	case !c.DryRun:
-		fmt.Fprintln(w, "not verified")
+		Say(w, "not verified\n")
 	}
 	return nil
 }

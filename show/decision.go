@@ -55,10 +55,10 @@ func probes(w io.Writer, all []Probe) error {
 		return nil
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(w, "\n  probe: the decision leads to no endpoint")
+		_, err := Say(w, "\n  probe: the decision leads to no endpoint\n")
 		return err
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	var table [][]string
 	for _, p := range all {
 		text := p.Identity + after(": ", p.Why)
@@ -118,7 +118,7 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 	if d.Failing() {
 		outcome += ", but calls fail"
 	}
-	fmt.Fprintf(w, "%s asks for %s: %s\n\n", caller, app, outcome)
+	Say(w, "%s asks for %s: %s\n\n", caller, app, outcome)
 	cluster := d.Cluster
 	if slices.ContainsFunc(d.Routes, func(r Route) bool { return r.shared() }) {
 		cluster += " this time"
@@ -132,7 +132,7 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 		{"revision", strconv.FormatUint(d.Revision, 10)},
 	})
 	if len(d.Notes) > 0 {
-		fmt.Fprintln(w)
+		Say(w, "\n")
 	}
 	for _, note := range d.Notes {
 		paragraph(w, "  note: ", "    ", note)
@@ -140,7 +140,7 @@ func Explain(w io.Writer, caller, app string, d Decision) error {
 	if err != nil || len(d.Routes) == 0 {
 		return cmp.Or(err, probes(w, d.Probes))
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	if err := routes(w, d.Routes); err != nil {
 		return err
 	}

@@ -64,11 +64,11 @@ const width = 80
 func Diagnose(w io.Writer, d *Diagnosis, all bool) error {
 	var b strings.Builder
 	if d.Cluster != "" {
-		fmt.Fprintf(&b, "cluster %s: ", d.Cluster)
+		Say(&b, "cluster %s: ", d.Cluster)
 	}
-	fmt.Fprintf(&b, "%d failed, %s, %d ok\n", d.Fail, Count(d.Warn, "warning"), d.OK)
+	Say(&b, "%d failed, %s, %d ok\n", d.Fail, Count(d.Warn, "warning"), d.OK)
 	for i, r := range d.Results {
-		head := fmt.Sprintf("%-4s  %s  %s", strings.ToUpper(r.Level), r.Check, strings.TrimSpace(r.Subject.Kind+" "+catalog.Printable(r.Subject.Name)))
+		head := fmt.Sprintf("%-4s  %s  %s", strings.ToUpper(r.Level), r.Check, strings.TrimSpace(r.Subject.Kind+" "+r.Subject.Name))
 		switch {
 		case r.Level != string(check.OK):
 			b.WriteByte('\n')

@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -38,9 +37,9 @@ func EventOf(m *v1alpha1.Event) Event {
 // EventLine writes an event for people, with its time in a zone. The cluster is the same in all.
 func EventLine(w io.Writer, m *v1alpha1.Event, zone *time.Location) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %-5s  %s", time.UnixMilli(m.GetLastUnixMs()).In(zone).Format(time.DateTime), m.GetLevel(), catalog.Printable(m.GetMessage()))
+	Say(&b, "%s  %-5s  %s", time.UnixMilli(m.GetLastUnixMs()).In(zone).Format(time.DateTime), m.GetLevel(), catalog.Printable(m.GetMessage()))
 	if m.GetCount() > 1 {
-		fmt.Fprintf(&b, " (%d times)", m.GetCount())
+		Say(&b, " (%d times)", m.GetCount())
 	}
 	for _, f := range m.GetFields() {
 		if f.GetName() == "cluster" {
@@ -50,7 +49,7 @@ func EventLine(w io.Writer, m *v1alpha1.Event, zone *time.Location) error {
 		if value == "" || strings.ContainsAny(value, " \"=") || catalog.Printable(value) != value {
 			value = strconv.Quote(value)
 		}
-		fmt.Fprintf(&b, " %s=%s", f.GetName(), value)
+		Say(&b, " %s=%s", f.GetName(), value)
 	}
 	paragraph(w, "", "  ", b.String())
 	return nil

@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -32,7 +31,7 @@ func warnOfPort(w io.Writer, cluster *catalog.Cluster, g catalog.AppGateway) {
 	if g.Port() == catalog.DaprPort {
 		return
 	}
-	fmt.Fprintf(w, "warning: %s:%d: %s: the gateway %s for %s is on port %s; callers without a server name dial the port that their own sidecars listen on, which is %s in Kubernetes unless dapr.io/internal-grpc-port says otherwise\n",
+	Say(w, "warning: %s:%d: %s: the gateway %s for %s is on port %s; callers without a server name dial the port that their own sidecars listen on, which is %s in Kubernetes unless dapr.io/internal-grpc-port says otherwise\n",
 		cluster.Source.File, cluster.Source.Line, cluster.Key(), g.Address, g.App, g.Port(), catalog.DaprPort)
 }
 
@@ -60,6 +59,6 @@ func warnOfDoubled(w io.Writer, first map[string]listing, address string, now li
 	if none := (catalog.App{}); before.app == none && now.app == none {
 		return
 	}
-	fmt.Fprintf(w, "warning: %s:%d: %s: the gateway %s for %s is in %s too, for %s, and leads to one app of one cluster; correct spec.gateways of one of the two\n",
+	Say(w, "warning: %s:%d: %s: the gateway %s for %s is in %s too, for %s, and leads to one app of one cluster; correct spec.gateways of one of the two\n",
 		now.cluster.Source.File, now.cluster.Source.Line, now.cluster.Key(), address, now.whose(), before.cluster.Key(), before.whose())
 }

@@ -159,10 +159,11 @@ func Summary(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) {
 		parts = append(parts, fmt.Sprintf("OBJECTS %d refused", n))
 	}
 	for i, line := range fill(parts, columnsOf(w)) {
+		line = held(line)
 		if i == 0 {
 			line = paint(w, colour, word) + strings.TrimPrefix(line, word)
 		}
-		fmt.Fprintln(w, line)
+		Say(w, "%s\n", painted(line))
 	}
 	for i := range wrong {
 		paragraph(w, "  ", "    ", wrong[i].String())

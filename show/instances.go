@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -18,6 +17,6 @@ func WarnOfInstances(w io.Writer, all []catalog.Object) {
 		}
 	}
 	for _, d := range catalog.DuplicateAddresses(placed) {
-		fmt.Fprintf(w, "warning: %s:%d: %s\n", d.Instance.Source.File, d.Instance.Source.Line, d)
+		Say(w, "warning: %s:%d: %s\n", d.Instance.Source.File, d.Instance.Source.Line, d)
 	}
 }

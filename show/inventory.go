@@ -122,7 +122,7 @@ func Apps(w io.Writer, all []App, details bool) error {
 		if len(all[i].Instances) == 0 {
 			continue
 		}
-		fmt.Fprintf(w, "\n%s\n", all[i].App)
+		Say(w, "\n%s\n", all[i].App)
 		var table [][]string
 		for _, in := range all[i].Instances {
 			table = append(table, []string{"  " + in.Address, in.Source, in.Shown(), cmp.Or(in.Zone, "-"), in.ID})

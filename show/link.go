@@ -121,7 +121,7 @@ func LinkTables(w io.Writer, l Links, now time.Time) error {
 		if err := rows(w, []string{"INVITATION", "CLUSTER", "STATE", "LEFT", "TRIES", "REPLICA", "WORDS"}, invitations, "REPLICA"); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
+		Say(w, "\n")
 	}
 	return rows(w, []string{"CLUSTER", "LINK", "GATEWAYS", "ROOTS"}, clusters)
 }
@@ -148,10 +148,10 @@ type LinkWay struct {
 // LinkTrust says which sidecars lack a cluster's roots, and what to do.
 func LinkTrust(w io.Writer, cluster string, m *v1alpha1.LinkTrustResponse, by LinkWay) error {
 	if m.GetPeerRoots() == "" {
-		_, err := fmt.Fprintf(w, "cluster %s has this cluster's own roots: its sidecars and yours trust each other already\n", cluster)
+		_, err := Say(w, "cluster %s has this cluster's own roots: its sidecars and yours trust each other already\n", cluster)
 		return err
 	}
-	_, err := fmt.Fprintf(w, `
+	_, err := Say(w, `
 Sidecars check each other: calls fail until those of both clusters trust both roots. It means that
 each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus does not change this.
 
@@ -165,7 +165,7 @@ each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus doe
 		return err
 	}
 	if len(m.GetApps()) == 0 {
-		_, err = fmt.Fprintln(w, "     none here lacks them, as far as sidecars tell")
+		_, err = Say(w, "     none here lacks them, as far as sidecars tell\n")
 	} else {
 		var table [][]string
 		for _, a := range m.GetApps() {
@@ -181,7 +181,7 @@ each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus doe
 		_, err = io.WriteString(w, by.restart())
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", cluster)
+		_, err = Say(w, "3. Do the same in cluster %s, by isthmus link trust there. isthmus check finds those that still lack them.\n", cluster)
 	}
 	return err
 }

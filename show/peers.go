@@ -17,7 +17,7 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	all = worstFirst(all)
 	var table [][]string
 	for _, p := range all {
@@ -167,7 +167,7 @@ func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time
 	if p == nil {
 		return fmt.Errorf("cluster %s has no link to %q; isthmus status lists those that there are, and isthmus get cluster those that are known", s.GetCluster(), cluster)
 	}
-	fmt.Fprintf(w, "\npeer %s\n", cluster)
+	Say(w, "\npeer %s\n", cluster)
 	if err := pairs(w, "  ", peerPairs(p, now)); err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 	if len(all) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	var table [][]string
 	for _, s := range all {
 		table = append(table, []string{s.GetName(), sourceState(s, now), number(s.GetInstances()), fmt.Sprint(refusedOf(s))})
@@ -280,12 +280,12 @@ func sources(w io.Writer, all []*v1alpha1.SourceStatus, details bool, now time.T
 		if n > fewRefused && !details {
 			continue // the summary says how many
 		}
-		fmt.Fprint(w, strings.Repeat("\n", min(n, 1)))
+		Say(w, "%s", painted(strings.Repeat("\n", min(n, 1))))
 		for _, r := range s.GetRefused() {
 			paragraph(w, "", "  ", fmt.Sprintf("source %s: refused %s: %s", s.GetName(), inLine(r.GetSource(), r.GetSource()), inLine(r.GetError(), r.GetSource())))
 		}
 		if named := len(s.GetRefused()); n > named {
-			fmt.Fprintf(w, "source %s: %d more, which are named once there are fewer\n", s.GetName(), n-named)
+			Say(w, "source %s: %d more, which are named once there are fewer\n", s.GetName(), n-named)
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -25,7 +24,7 @@ func WarnOfRoots(w io.Writer, all []catalog.Object, now time.Time) {
 				NotBeforeUnixMs: root.NotBefore.UnixMilli(), NotAfterUnixMs: root.NotAfter.UnixMilli(),
 			}, now)
 			if c.outOfTime() {
-				fmt.Fprintf(w, "warning: %s:%d: %s: %s\n", cluster.Source.File, cluster.Source.Line, c.who(), c.Advice())
+				Say(w, "warning: %s:%d: %s: %s\n", cluster.Source.File, cluster.Source.Line, c.who(), c.Advice())
 			}
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -228,13 +230,18 @@ func breakIn(word []rune) int {
 
 // paragraph writes a text that begins with head. Its further lines are indented.
 func paragraph(w io.Writer, head, indent, text string) {
-	for _, line := range strings.Split(printableLines(text), "\n") {
+	name := strings.TrimLeft(head, "\n")
+	head = head[:len(head)-len(name)] + held(name)
+	for i, line := range strings.Split(printableLines(text), "\n") {
+		if i > 0 && head == "" {
+			line = "    " + line
+		}
 		folded := []string{line}
 		if columns := columnsOf(w); columns > 0 {
 			folded = foldAfter(line, columns-len(strings.TrimLeft(head, "\n")), columns-len(indent))
 		}
 		for _, one := range folded {
-			fmt.Fprintln(w, strings.TrimRight(head+one, " "))
+			Say(w, "%s\n", painted(strings.TrimRight(head+one, " ")))
 			head = indent
 		}
 	}
@@ -255,6 +262,37 @@ func pairs(w io.Writer, indent string, all [][2]string) error {
 	}
 	return nil
 }
+
+// painted is a text that is safe: it holds no more than colours of our own.
+type painted string
+
+// Say writes a text for people. Every line of this package goes through it or through rows: nothing
+// in its arguments can command a terminal, or begin a line of its own.
+func Say(w io.Writer, format string, args ...any) (int, error) {
+	safe := make([]any, len(args))
+	for i, arg := range args {
+		safe[i] = arg
+		switch arg.(type) {
+		case painted, time.Duration:
+			continue
+		case error, fmt.Stringer:
+			safe[i] = held(fmt.Sprint(arg))
+		default:
+			if reflect.ValueOf(arg).Kind() == reflect.String {
+				safe[i] = held(fmt.Sprint(arg))
+			}
+		}
+	}
+	return fmt.Fprintf(w, format, safe...)
+}
+
+// held is a text whose further lines are indented, so that none looks like one of ours.
+func held(s string) string {
+	return strings.ReplaceAll(printableLines(s), "\n", "\n    ")
+}
+
+// Lines is an error's text, safe for a terminal. It keeps its lines.
+func Lines(err error) string { return printableLines(err.Error()) }
 
 // printableLines is [catalog.Printable] for a text of several lines.
 func printableLines(s string) string {

@@ -13,7 +13,7 @@ import (
 // is known of each peer and source.
 func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time) error {
 	Summary(w, s, now)
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	err := pairs(w, "", [][2]string{
 		{"cluster", s.GetCluster()},
 		{"replica", s.GetReplica()},

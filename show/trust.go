@@ -1,7 +1,6 @@
 package show
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -73,11 +72,11 @@ func Expired(all []Certificate) bool {
 // Trust writes what is trusted, for people, and below what is wrong or soon will be.
 func Trust(w io.Writer, cluster string, all []Certificate) error {
 	if !slices.ContainsFunc(all, func(c Certificate) bool { return c.Use == identity.OwnCertificate }) {
-		_, err := fmt.Fprintf(w, "cluster %s has no certificate: either it has none yet, as isthmus status says, or its identity is insecure: nothing is encrypted and nobody is checked\n", cluster)
+		_, err := Say(w, "cluster %s has no certificate: either it has none yet, as isthmus status says, or its identity is insecure: nothing is encrypted and nobody is checked\n", cluster)
 		if err != nil || len(all) == 0 {
 			return err
 		}
-		fmt.Fprintln(w)
+		Say(w, "\n")
 	}
 	var table [][]string
 	for _, c := range all {
@@ -88,7 +87,7 @@ func Trust(w io.Writer, cluster string, all []Certificate) error {
 	}
 	for _, c := range all {
 		if text := c.Advice(); text != "" {
-			fmt.Fprintf(w, "\n%s: %s\n", c.who(), text)
+			Say(w, "\n%s: %s\n", c.who(), text)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func xdsClients(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
+	Say(w, "\n")
 	table := make([][]string, 0, len(all))
 	for _, c := range all {
 		protocol, refuses := "state of the world", ""
@@ -76,7 +76,7 @@ func xdsClients(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) error {
 		return err
 	}
 	if more := int(s.GetXdsCounts().GetClients()) - len(all); more > 0 {
-		fmt.Fprintf(w, "%d more clients of xDS\n", more)
+		Say(w, "%d more clients of xDS\n", more)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ as Kubernetes does. Both then need APP_API_TOKEN and DAPR_API_TOKEN in their env
 		}
 		cfg, err := actors.Load(*file)
 		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 			return errReported
 		}
 		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)).With("cluster", cfg.Cluster)

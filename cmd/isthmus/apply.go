@@ -154,14 +154,14 @@ func (c *connection) change(cmd *cobra.Command, output show.Format, dryRun bool,
 func announce(ctx context.Context, cmd *cobra.Command, conn *client.Conn) error {
 	cluster, err := conn.ClusterName(ctx)
 	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "cluster %s, resolver service %s\n", cluster, conn.Service())
+		show.Say(cmd.ErrOrStderr(), "cluster %s, resolver service %s\n", cluster, conn.Service())
 	}
 	return err
 }
 
 func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) error {
 	for _, warning := range applied.Warnings {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
+		show.Say(cmd.ErrOrStderr(), "warning: %s\n", warning)
 	}
 	if output == show.Table {
 		return show.Apply(show.ScreenOf(cmd.OutOrStdout()), applied)
@@ -213,10 +213,10 @@ func readFiles(cmd *cobra.Command, names []string, clusters files.Clusters) (*fi
 	}
 	set, err := files.Read(names, cmd.InOrStdin(), clusters)
 	for _, note := range set.Notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", note)
+		show.Say(cmd.ErrOrStderr(), "note: %s\n", note)
 	}
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), err)
+		fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 		return nil, errReported
 	}
 	if len(set.Objects) == 0 {

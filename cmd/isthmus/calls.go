@@ -56,13 +56,13 @@ const mostUnobserved = 20
 // writeUnobserved names the apps whose callers may be unseen.
 func (who *callers) writeUnobserved(w io.Writer) {
 	for _, line := range who.unobserved[:min(len(who.unobserved), mostUnobserved)] {
-		fmt.Fprintf(w, "not observed: %s\n", catalog.Printable(line))
+		show.Say(w, "not observed: %s\n", catalog.Printable(line))
 	}
 	if more := len(who.unobserved) - mostUnobserved; more > 0 {
-		fmt.Fprintf(w, "not observed: %d more apps\n", more)
+		show.Say(w, "not observed: %d more apps\n", more)
 	}
 	if who.elsewhere > 0 {
-		fmt.Fprintf(w, "%d apps have their sidecars at other replicas, whose calls this answer lacks; ask those, too\n", who.elsewhere)
+		show.Say(w, "%d apps have their sidecars at other replicas, whose calls this answer lacks; ask those, too\n", who.elsewhere)
 	}
 }
 
@@ -180,12 +180,12 @@ sees the calls of an app: then nobody knows.`,
 		case output.Format != show.Table:
 			err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
 		case len(all) == 0 && len(who.unobserved) > 0:
-			fmt.Fprintf(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none; %d apps are not observed\n", seen, len(who.unobserved))
+			show.Say(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none; %d apps are not observed\n", seen, len(who.unobserved))
 		case len(all) == 0:
-			fmt.Fprintf(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none\n", seen)
+			show.Say(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none\n", seen)
 		default:
 			err = show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
-			fmt.Fprintf(cmd.ErrOrStderr(), "enforcing would refuse these %d of %d callers seen; isthmus suggest writes the objects that let them in\n", len(all), seen)
+			show.Say(cmd.ErrOrStderr(), "enforcing would refuse these %d of %d callers seen; isthmus suggest writes the objects that let them in\n", len(all), seen)
 		}
 		if err == nil && len(all)+len(who.unobserved) > 0 {
 			err = errReported
@@ -210,7 +210,7 @@ func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *f
 		return show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
 	}
 	if len(all) == 0 && who.undeclared == 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "nobody may call %s here: no AppEndpoints holds it with a route here, and no AppExport allows another cluster\n", app)
+		show.Say(cmd.OutOrStdout(), "nobody may call %s here: no AppEndpoints holds it with a route here, and no AppExport allows another cluster\n", app)
 		return nil
 	}
 	return show.Callers(show.ScreenOf(cmd.OutOrStdout()), all, who.undeclared)

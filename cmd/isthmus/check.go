@@ -129,7 +129,7 @@ func (e *examination) until(limit time.Duration) (*show.Diagnosis, error) {
 		}
 		if now := waitsFor(checked, err); now != said {
 			said = now
-			fmt.Fprintf(e.cmd.ErrOrStderr(), "waiting for %s\n", now)
+			show.Say(e.cmd.ErrOrStderr(), "waiting for %s\n", now)
 		}
 		if !live.Sleep(e.cmd.Context(), checkAgain) {
 			return checked, fmt.Errorf("interrupted while waiting for %s", said)

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/console"
 	"github.com/isthmus-mesh/isthmus/console/entry"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newConsole(c *connection) *cobra.Command {
@@ -80,12 +81,12 @@ func serveConsole(cmd *cobra.Command, at, cluster string, pages *console.Console
 	out := cmd.OutOrStdout()
 	gate, err := entry.NewOnce(entry.OnceConfig{
 		URL: "http://" + l.Addr().String(), Person: userName(), HowTo: "The command isthmus console prints the next one.",
-		Used: func(next string) { fmt.Fprintf(out, "the URL was used; the next browser takes %s\n", next) },
+		Used: func(next string) { show.Say(out, "the URL was used; the next browser takes %s\n", next) },
 	}, log)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "console of cluster %s: %s\nThe URL works once. Ctrl-C ends the console.\n", cluster, gate.URL())
+	show.Say(out, "console of cluster %s: %s\nThe URL works once. Ctrl-C ends the console.\n", cluster, gate.URL())
 	if open {
 		done := openBrowser(cmd, gate.URL())
 		defer done()
@@ -121,7 +122,7 @@ func openBrowser(cmd *cobra.Command, url string) (done func()) {
 		}
 	}
 	if err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "no browser was opened: %v; open the URL yourself\n", err)
+		show.Say(cmd.ErrOrStderr(), "no browser was opened: %v; open the URL yourself\n", err)
 	}
 	return func() { _ = os.RemoveAll(dir) }
 }

@@ -158,7 +158,7 @@ func contextCommand(cmd *cobra.Command, change func(*cobra.Command, *contexts.Fi
 		if err := file.Save(); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "context %s %s\n", args[0], result)
+		show.Say(cmd.OutOrStdout(), "context %s %s\n", args[0], result)
 		return nil
 	}
 	return cmd
@@ -168,7 +168,7 @@ func contextCommand(cmd *cobra.Command, change func(*cobra.Command, *contexts.Fi
 func loadContexts(cmd *cobra.Command) (*contexts.File, error) {
 	file, err := contexts.Load(contexts.Path())
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), err)
+		fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 		return nil, errReported
 	}
 	return file, nil

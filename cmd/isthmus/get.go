@@ -46,11 +46,11 @@ metadata: change it and apply it, and nobody's change is written over unseen.`,
 		for i := range objects {
 			if objects[i].Refused != "" {
 				standing++
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s\n", objects[i].Notice())
+				show.Say(cmd.ErrOrStderr(), "%s\n", objects[i].Notice())
 			}
 		}
 		if n := c.refused(cmd, key) - standing; n > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
+			show.Say(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
 		}
 		if len(objects) == 0 && output.Format == show.Table {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no objects")

@@ -63,13 +63,13 @@ func (f *linkFlags) ask(ctx context.Context, cmd *cobra.Command, conn *client.Co
 	if f.gateways = conn.Gateways(ctx); len(f.gateways) == 0 {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "other clusters reach this one's gateway at %s, as its Service has it\n", strings.Join(f.gateways, ", "))
+	show.Say(cmd.ErrOrStderr(), "other clusters reach this one's gateway at %s, as its Service has it\n", strings.Join(f.gateways, ", "))
 	return call()
 }
 
 // askPerson asks a question, and tells whether the answer is yes. No answer is no.
 func askPerson(cmd *cobra.Command, question string) bool {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s [yes/no] ", question)
+	show.Say(cmd.ErrOrStderr(), "%s [yes/no] ", question)
 	said := make(chan string, 1)
 	go func() { // goes on if the program is told to end meanwhile
 		line, _ := readLine(cmd.InOrStdin())
@@ -98,7 +98,7 @@ func (l *linking) take(s *v1alpha1.LinkState) error {
 	l.last = s
 	if words := strings.Join(s.GetWords(), " "); words != "" && words != l.words {
 		l.words = words
-		fmt.Fprintf(l.cmd.ErrOrStderr(), "words: %s\n", words)
+		show.Say(l.cmd.ErrOrStderr(), "words: %s\n", words)
 	}
 	if s.GetState() != "confirm" || l.asked {
 		return nil
@@ -124,7 +124,7 @@ func (l *linking) end(ctx context.Context, output show.Format) error {
 	if output != show.Table {
 		return show.PrintLine(l.cmd.OutOrStdout(), "Link", link)
 	}
-	fmt.Fprintf(l.cmd.OutOrStdout(), "linked with cluster %s; its Cluster object here: %s\n", s.GetCluster(), s.GetResult())
+	show.Say(l.cmd.OutOrStdout(), "linked with cluster %s; its Cluster object here: %s\n", s.GetCluster(), s.GetResult())
 	answer, err := trustOf(ctx, l.conn, s.GetCluster())
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (l *linking) writeObject() error {
 		})
 	}
 	if err == nil {
-		fmt.Fprintf(l.cmd.ErrOrStderr(), "linked with cluster %s, once its object is applied here; then see %s\n", l.last.GetCluster(), linkWay(l.cmd.Context(), l.cmd, l.conn, l.last.GetCluster()).Trust)
+		show.Say(l.cmd.ErrOrStderr(), "linked with cluster %s, once its object is applied here; then see %s\n", l.last.GetCluster(), linkWay(l.cmd.Context(), l.cmd, l.conn, l.last.GetCluster()).Trust)
 	}
 	return err
 }

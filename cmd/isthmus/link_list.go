@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
@@ -66,7 +65,7 @@ func newLinkRevoke(c *connection) *cobra.Command {
 		return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			state, err := v1alpha1.NewLinkClient(conn).Revoke(ctx, &v1alpha1.RevokeRequest{Id: args[0]})
 			if err == nil {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "invitation %s for cluster %s is revoked\n", state.GetId(), state.GetCluster())
+				_, err = show.Say(cmd.OutOrStdout(), "invitation %s for cluster %s is revoked\n", state.GetId(), state.GetCluster())
 			}
 			return err
 		})

@@ -92,7 +92,7 @@ func printInvitation(cmd *cobra.Command, format show.Format, aside bool, answer 
 	if _, err := fmt.Fprintln(out, answer.GetInvitation()); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "for cluster %s, once, until %s; there: isthmus link accept, which asks for it\nit is a secret until then; isthmus link revoke %.8s ends it\n",
+	_, err := show.Say(cmd.ErrOrStderr(), "for cluster %s, once, until %s; there: isthmus link accept, which asks for it\nit is a secret until then; isthmus link revoke %.8s ends it\n",
 		state.GetCluster(), time.UnixMilli(state.GetExpiresUnixMs()).Format(time.RFC3339), state.GetId())
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/show"
 	"github.com/isthmus-mesh/isthmus/strict"
 )
 
@@ -43,10 +44,10 @@ func run() int {
 	case errors.Is(err, errFaults):
 		return faulty
 	case errors.Is(err, client.ErrUse):
-		fmt.Fprintf(root.ErrOrStderr(), "isthmus: %v\n", err)
+		fmt.Fprintf(root.ErrOrStderr(), "isthmus: %s\n", show.Lines(err))
 		return misuse
 	}
-	fmt.Fprintf(root.ErrOrStderr(), "isthmus: %v\n", err)
+	fmt.Fprintf(root.ErrOrStderr(), "isthmus: %s\n", show.Lines(err))
 	return failed
 }
 

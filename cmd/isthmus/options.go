@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
 	"github.com/isthmus-mesh/isthmus/contexts"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 const defaultServer = "127.0.0.1:7400"
@@ -53,7 +54,7 @@ func settingsOf(o *client.Options, c *contexts.Context) []setting {
 // environment.
 func (c *connection) options(cmd *cobra.Command) (client.Options, error) {
 	o := c.Options
-	o.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
+	o.Note = func(text string) { show.Say(cmd.ErrOrStderr(), "%s\n", text) }
 	from, err := c.from(cmd, &o)
 	if err != nil {
 		return o, err

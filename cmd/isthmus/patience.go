@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -26,7 +25,7 @@ func patience(w io.Writer, n int) (done func()) {
 			select {
 			case <-timer.C:
 				said = true
-				fmt.Fprintf(w, "%s: %s so far\n", show.Count(n, "object"), time.Since(begun).Round(time.Second))
+				show.Say(w, "%s: %s so far\n", show.Count(n, "object"), time.Since(begun).Round(time.Second))
 				timer.Reset(patientEvery)
 			case <-end:
 				ended <- said
@@ -37,7 +36,7 @@ func patience(w io.Writer, n int) (done func()) {
 	return func() {
 		close(end)
 		if <-ended {
-			fmt.Fprintf(w, "%s: answered after %s\n", show.Count(n, "object"), time.Since(begun).Round(100*time.Millisecond))
+			show.Say(w, "%s: answered after %s\n", show.Count(n, "object"), time.Since(begun).Round(100*time.Millisecond))
 		}
 	}
 }

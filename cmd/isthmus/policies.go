@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 // policyKinds are those that a service writes.
@@ -64,7 +65,7 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 		var objects [][]byte
 		for _, p := range all {
 			for _, note := range p.GetNotes() {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s/%s: %s\n", p.GetApp().GetNamespace(), p.GetApp().GetId(), catalog.Printable(note))
+				show.Say(cmd.ErrOrStderr(), "%s/%s: %s\n", p.GetApp().GetNamespace(), p.GetApp().GetId(), catalog.Printable(note))
 			}
 			objects = append(objects, p.GetObjects()...)
 		}

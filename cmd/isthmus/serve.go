@@ -13,6 +13,7 @@ import (
 
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newServe() *cobra.Command {
@@ -35,11 +36,11 @@ themselves, and a change of the configuration takes a restart.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := resolverservice.Load(*file)
 		if err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 			return errReported
 		}
 		if *check {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: all good; the files, secrets and servers that it names are looked at when the service starts\n", *file)
+			show.Say(cmd.OutOrStdout(), "%s: all good; the files, secrets and servers that it names are looked at when the service starts\n", *file)
 			return nil
 		}
 		cfg.Version, cfg.Cores = programVersion(), runtime.GOMAXPROCS(0)

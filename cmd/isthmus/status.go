@@ -103,13 +103,13 @@ func (c *connection) watchStatus(cmd *cobra.Command, format show.Format, flags s
 		}
 		switch {
 		case err != nil && format == show.JSON:
-			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "isthmus: %v\n", err)
+			_, err = show.Say(cmd.ErrOrStderr(), "isthmus: %v\n", err)
 		case format == show.JSON:
 			err = writeStatus(screen, format, answer, flags)
 		default:
 			err = show.Frame(screen, time.Now(), func(w io.Writer) error {
 				if err != nil {
-					_, err = fmt.Fprintf(w, "isthmus: %v\n", err)
+					_, err = show.Say(w, "isthmus: %v\n", err)
 					return err
 				}
 				return writeStatus(w, format, answer, flags)
@@ -133,7 +133,7 @@ func tellUnhealthy(cmd *cobra.Command, answer *v1alpha1.StatusResponse) error {
 		return nil
 	}
 	for i := range wrong {
-		fmt.Fprintf(cmd.ErrOrStderr(), "unhealthy: %s\n", &wrong[i])
+		show.Say(cmd.ErrOrStderr(), "unhealthy: %s\n", &wrong[i])
 	}
 	return errReported
 }

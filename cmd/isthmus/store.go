@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newStore() *cobra.Command {
@@ -29,7 +30,7 @@ or one that has only the "store" of one. Paths in it are relative to that file.`
 func loadStore(cmd *cobra.Command, file string) (resolverservice.Store, error) {
 	named, err := resolverservice.LoadStore(file)
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), err)
+		fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 		return named, errReported
 	}
 	return named, nil

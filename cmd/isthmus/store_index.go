@@ -48,7 +48,7 @@ that is said, with exit code 1.`,
 		if output.Format != show.Table {
 			return show.Print(cmd.OutOrStdout(), output.Format, "StoreIndex", show.StoreIndex{Store: named.Name(), Objects: n})
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
+		_, err = show.Say(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
 		return err
 	}
 	return cmd

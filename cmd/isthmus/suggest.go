@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -88,7 +87,7 @@ func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, se
 	added := 0
 	for i := range seen {
 		if callee := seen[i].Of; seen[i].Cluster == catalog.LocalCluster && seen[i].Rule == "" && callee.Namespace != caller.Namespace {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s is of another namespace, and its side consents by an AppExport: isthmus suggest --to %s\n", callee, callee)
+			show.Say(cmd.ErrOrStderr(), "%s is of another namespace, and its side consents by an AppExport: isthmus suggest --to %s\n", callee, callee)
 		}
 		if seen[i].Cluster != catalog.LocalCluster || seen[i].Declared {
 			continue
@@ -102,7 +101,7 @@ func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, se
 		added++
 	}
 	if added == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "no call of %s was seen here that its AppEndpoints does not hold\n", caller)
+		show.Say(cmd.ErrOrStderr(), "no call of %s was seen here that its AppEndpoints does not hold\n", caller)
 		return nil
 	}
 	return write(cmd, next)
@@ -124,14 +123,14 @@ func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen 
 			continue
 		}
 		if call.Cluster == "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "left out: %s of trust domain %s; no Cluster object names that domain in spec.trust.appDomain\n", call.App, call.TrustDomain)
+			show.Say(cmd.ErrOrStderr(), "left out: %s of trust domain %s; no Cluster object names that domain in spec.trust.appDomain\n", call.App, call.TrustDomain)
 			continue
 		}
 		next.Allow = append(next.Allow, catalog.Allow{Cluster: call.Cluster, Namespace: call.App.Namespace, App: call.App.ID})
 		added++
 	}
 	if added == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "no call of %s from another cluster or namespace was seen that its AppExport does not allow\n", callee)
+		show.Say(cmd.ErrOrStderr(), "no call of %s from another cluster or namespace was seen that its AppExport does not allow\n", callee)
 		return nil
 	}
 	return write(cmd, next)

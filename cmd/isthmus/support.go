@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/bundle"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
+	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newSupportBundle(c *connection) *cobra.Command {
@@ -59,7 +60,7 @@ in it. INDEX.txt lists the files, and what could not be read.`,
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), name)
 		for _, missing := range all.Missing() {
-			fmt.Fprintf(cmd.ErrOrStderr(), "not in it: %s\n", missing)
+			show.Say(cmd.ErrOrStderr(), "not in it: %s\n", missing)
 		}
 		return nil
 	}

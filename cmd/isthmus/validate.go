@@ -36,13 +36,13 @@ Documents of SMI and MCS become objects here as with apply, and what is ignored 
 			return err
 		}
 		if err := checkHosts(catalog.Domain(*domain), *cluster, set.Objects); err != nil {
-			fmt.Fprintln(cmd.ErrOrStderr(), err)
+			fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 			return errReported
 		}
 		show.WarnOfRoots(cmd.ErrOrStderr(), set.Objects, time.Now())
 		show.WarnOfGateways(cmd.ErrOrStderr(), set.Objects)
 		show.WarnOfInstances(cmd.ErrOrStderr(), set.Objects)
-		fmt.Fprintf(cmd.OutOrStdout(), "%s in %s: all good\n", show.Count(len(set.Objects), "object"), show.Count(set.Files, "file"))
+		show.Say(cmd.OutOrStdout(), "%s in %s: all good\n", show.Count(len(set.Objects), "object"), show.Count(set.Files, "file"))
 		return nil
 	}
 	return cmd
