@@ -48,16 +48,14 @@ func Read(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
 		return nil, fmt.Errorf("it is not a file but %s; remove it", mode.Type())
 	case info.Size() > most:
 		return nil, fmt.Errorf("it is %d bytes long, more than was ever written there; remove it", info.Size())
-	case ok && int(stat.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("it belongs to user %d, and this is user %d; remove it, and see who may write to its directory", stat.Uid, os.Geteuid())
-	case mode.Perm()&0o022 != 0:
-		return nil, fmt.Errorf("other users may write to it (mode %04o); see who has, then chmod go-w or remove it", mode.Perm())
+	}
+	if err := CheckOwner(info, os.Geteuid(), 0o022); err != nil {
+		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(f, most))
 }

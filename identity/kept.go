@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
@@ -67,10 +66,7 @@ func (o *sentryOrigin) readKept(path string, anchors roots, now time.Time) *mate
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Geteuid() {
+	if err != nil || !info.Mode().IsRegular() || atomicfile.CheckOwner(info, os.Geteuid(), 0o077) != nil {
 		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile))

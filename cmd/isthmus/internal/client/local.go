@@ -8,8 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/atomicfile"
 )
 
 // NoSocket as the value of ISTHMUS_SOCKET keeps a command from looking for a socket by itself.
@@ -75,10 +76,10 @@ func socketsIn(list, cluster string) []string {
 // this user's own or, for root, in a directory that root alone could have given to its owner.
 func trusted(path string, user int) bool {
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != os.ModeSocket || info.Mode().Perm()&0o077 != 0 {
+	if err != nil || info.Mode().Type() != os.ModeSocket || atomicfile.CheckOwner(info, atomicfile.AnyUser, 0o077) != nil {
 		return false
 	}
-	if ownerOf(info) == user {
+	if atomicfile.CheckOwner(info, user, 0) == nil {
 		return true
 	}
 	if user != 0 {
@@ -86,21 +87,13 @@ func trusted(path string, user int) bool {
 	}
 	for dir := filepath.Dir(filepath.Dir(path)); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
-		if err != nil || ownerOf(info) != 0 || info.Mode().Perm()&0o022 != 0 {
+		if err != nil || atomicfile.CheckOwner(info, 0, 0o022) != nil {
 			return false
 		}
 		if dir == filepath.Dir(dir) {
 			return true
 		}
 	}
-}
-
-// ownerOf is the user that owns a file; -1 where the system does not say.
-func ownerOf(info os.FileInfo) int {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(stat.Uid)
-	}
-	return -1
 }
 
 // inPlaceOfSentry is the socket to ask by when Sentry gives no certificate: where the service is on
