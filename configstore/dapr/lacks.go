@@ -18,8 +18,8 @@ var _ configstore.Lacker = (*Store)(nil)
 // lacker is an engine whose server can be asked for what it lacks.
 type lacker interface {
 	// lacks is empty where nothing is known to be missing. known tells whether notifications were
-	// looked at.
-	lacks(ctx context.Context) (what string, known bool, err error)
+	// looked at; every is how long a change then takes.
+	lacks(ctx context.Context, every time.Duration) (what string, known bool, err error)
 }
 
 // Lacks is that of configstore.Lacker. Where the server doesn't tell whether it notifies, what readers
@@ -28,7 +28,7 @@ func (s *Store) Lacks(ctx context.Context) (all []string, err error) {
 	err = s.with(ctx, "ask for settings", func(ctx context.Context, l *lease) error {
 		what, known := "", false
 		if e, ok := l.engine.(lacker); ok {
-			if what, known, err = e.lacks(ctx); err != nil {
+			if what, known, err = e.lacks(ctx, s.config.Heartbeat); err != nil {
 				return err
 			}
 		}
@@ -54,7 +54,7 @@ func untold(kind string, every time.Duration) string {
 }
 
 // lacks asks Redis whether it notifies, which takes the permission config|get.
-func (r *redisEngine) lacks(ctx context.Context) (what string, known bool, err error) {
+func (r *redisEngine) lacks(ctx context.Context, every time.Duration) (what string, known bool, err error) {
 	const setting = "notify-keyspace-events"
 	answer, err := r.do(ctx, "CONFIG", "GET", setting)
 	events := ""
@@ -70,7 +70,7 @@ func (r *redisEngine) lacks(ctx context.Context) (what string, known bool, err e
 	if strings.Contains(events, "K") && (strings.Contains(events, "A") || strings.Contains(events, "g") && strings.Contains(events, "$")) {
 		return "", true, nil
 	}
-	return untold(kindRedis, DefaultHeartbeat), true, nil
+	return untold(kindRedis, every), true, nil
 }
 
 // tooLong is PostgreSQL's word for a notification of more than 8,000 bytes, of code invalidParameter.
@@ -106,7 +106,7 @@ const (
 )
 
 // lacks inserts a row that is longer than a notification, and rolls that back.
-func (p *postgresEngine) lacks(ctx context.Context) (what string, known bool, err error) {
+func (p *postgresEngine) lacks(ctx context.Context, _ time.Duration) (what string, known bool, err error) {
 	r := &p.longRow
 	r.mu.Lock()
 	defer r.mu.Unlock()
