@@ -61,11 +61,12 @@ type client struct {
 	renewal func(context.Context) error
 
 	// Of run's goroutine.
-	mirror *mirror // nil before the first view
-	access *access // nil before it is known who may call
-	guard  *Guard
-	heard  bool // the service, on the stream of now
-	afresh bool // the service refused a hello for what it named; the next one names nothing
+	mirror     *mirror // nil before the first view
+	access     *access // nil before it is known who may call
+	guard      *Guard
+	heard      bool      // the service, on the stream of now
+	afresh     bool      // the service refused a hello for what it named; the next one names nothing
+	turnedAway time.Time // when a replica sent this client to another one last; zero for never
 
 	ready          context.Context        // ends when the instance may be registered
 	unwell         atomic.Pointer[string] // why the instance can't take calls; nil: it can
@@ -214,10 +215,29 @@ func (c *client) session(ctx context.Context, to replica, ready bool, patience t
 		})
 		c.afresh = c.afresh || status.Code(err) == codes.ResourceExhausted
 	}
+	c.noteTurnedAway(err)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
 	return fmt.Errorf("resolver service %s: %w", to, explained(err))
+}
+
+// noteTurnedAway notes that a replica sent this client to another one, if it did. The next hello says
+// so, and whoever can't tell that yet another one is better keeps this client.
+func (c *client) noteTurnedAway(err error) {
+	for _, detail := range status.Convert(err).Details() {
+		if _, ok := detail.(*pb.TurnedAway); ok {
+			c.turnedAway = time.Now()
+		}
+	}
+}
+
+// sinceTurnedAway is how long ago that was in milliseconds; 0 for never.
+func (c *client) sinceTurnedAway() uint64 {
+	if c.turnedAway.IsZero() {
+		return 0
+	}
+	return uint64(max(time.Since(c.turnedAway).Milliseconds(), 1))
 }
 
 // follow takes in what comes on a channel. When the channel is to be renewed, or the
@@ -270,6 +290,7 @@ func (c *client) follow(ctx context.Context, now *channel, heard func()) error {
 			if now.received == nil {
 				return r.err // both have ended
 			}
+			c.noteTurnedAway(r.err)
 			next.close()
 			next = nil
 		case <-late: // now goes on, and is renewed once more

@@ -15,14 +15,15 @@ import (
 )
 
 // cutOff finds out whether another replica hears all peers that this one hears, and more. Then
-// sidecars are better off there.
+// sidecars are better off there. If replicas tell each other nothing, any other may be better than one
+// that does not hear a peer.
 type cutOff struct {
 	reach    func() []peering.Reach
-	tell     func(hears []string) // tells other replicas
-	others   func() []etcd.Member
-	turnAway func(why string) // sends sidecars to other replicas; empty: no longer
+	tell     func(hears []string)        // tells other replicas; nil: there is no way to
+	others   func() []etcd.Member        // that tell this one
+	turnAway func(why string, sure bool) // sends sidecars to other replicas; empty: no longer
 
-	since map[string]time.Time // by cluster, when another replica was first found to hear more
+	since map[string]time.Time // by cluster, when another replica was first found to hear more, or may
 
 	mu      sync.Mutex
 	heardBy map[string][]string // the clusters for which sidecars are sent away, and who hears them
@@ -53,12 +54,18 @@ func (c *cutOff) look(now time.Time) {
 			hears = append(hears, r.Cluster)
 		}
 	}
-	c.tell(hears)
+	informed := c.tell != nil
+	if informed {
+		c.tell(hears)
+	}
 	heardBy := map[string][]string{}
 	since := map[string]time.Time{}
 	for _, r := range all {
-		by := c.better(r.Cluster, hears)
-		if r.Heard || len(by) == 0 {
+		var by []string
+		if informed {
+			by = c.better(r.Cluster, hears)
+		}
+		if r.Heard || informed && len(by) == 0 {
 			continue
 		}
 		since[r.Cluster] = now
@@ -72,7 +79,7 @@ func (c *cutOff) look(now time.Time) {
 	c.mu.Lock()
 	c.since, c.heardBy = since, heardBy
 	c.mu.Unlock()
-	c.turnAway(reasonToLeave(heardBy))
+	c.turnAway(reasonToLeave(heardBy, informed), informed)
 }
 
 // better are the replicas that hear a cluster, and all others that this one hears.
@@ -85,11 +92,15 @@ func (c *cutOff) better(cluster string, hears []string) (names []string) {
 	return names
 }
 
-func reasonToLeave(heardBy map[string][]string) string {
+func reasonToLeave(heardBy map[string][]string, informed bool) string {
 	if len(heardBy) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("this replica does not hear %s, and others do", strings.Join(slices.Sorted(maps.Keys(heardBy)), ", "))
+	others := "others may"
+	if informed {
+		others = "others do"
+	}
+	return fmt.Sprintf("this replica does not hear %s, and %s", strings.Join(slices.Sorted(maps.Keys(heardBy)), ", "), others)
 }
 
 // addStatus adds who hears the peers that this replica does not.

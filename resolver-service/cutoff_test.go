@@ -2,13 +2,21 @@ package resolverservice
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/configstore/consul"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/nameresolution"
+	instances "github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
 	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 )
 
 // When sidecars are sent to other replicas, and that it takes staleAfter of the peer.
@@ -38,9 +46,13 @@ func TestWhenAReplicaIsCutOff(t *testing.T) {
 				}
 				return all
 			},
-			tell:     func(hears []string) { told = fmt.Sprint(hears) },
-			others:   func() []etcd.Member { return c.others },
-			turnAway: func(why string) { away = why },
+			tell:   func(hears []string) { told = fmt.Sprint(hears) },
+			others: func() []etcd.Member { return c.others },
+			turnAway: func(why string, sure bool) {
+				if away = why; !sure {
+					t.Errorf("%s: it is not sure", c.what)
+				}
+			},
 		}
 		began := time.Now()
 		o.look(began)
@@ -58,5 +70,105 @@ func TestWhenAReplicaIsCutOff(t *testing.T) {
 		if o.look(began.Add(staleAfter + time.Second)); away != "" {
 			t.Errorf("%s: it hears again, and says %q", c.what, away)
 		}
+	}
+}
+
+// Replicas that tell each other nothing send sidecars away for a peer that they have not heard of for
+// its staleAfter, and say that they are not sure.
+func TestWhenAReplicaThatHearsOfNoOtherIsCutOff(t *testing.T) {
+	const staleAfter = 10 * time.Second
+	heard, away := false, ""
+	o := &cutOff{
+		reach: func() []peering.Reach {
+			return []peering.Reach{{Cluster: "east", Heard: heard, StaleAfter: staleAfter}, {Cluster: "north", Heard: true, StaleAfter: staleAfter}}
+		},
+		turnAway: func(why string, sure bool) {
+			if away = why; sure {
+				t.Error("it is sure")
+			}
+		},
+	}
+	began := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		heard bool
+		away  bool
+	}{
+		{0, false, false}, {staleAfter - time.Millisecond, false, false}, {staleAfter, false, true},
+		{staleAfter + time.Second, true, false}, {staleAfter + 2*time.Second, false, false}, {2*staleAfter + 2*time.Second, false, true},
+	} {
+		heard = step.heard
+		if o.look(began.Add(step.after)); (away != "") != step.away {
+			t.Errorf("after %s, with east heard: %t, sidecars are sent away: %q; want %t", step.after, step.heard, away, step.away)
+		}
+	}
+	if want := "this replica does not hear east, and others may"; away != want {
+		t.Errorf("they are told %q; want %q", away, want)
+	}
+}
+
+// Two replicas share Consul and no etcd, so that neither knows what the other hears. When the peer is
+// gone for both, a sidecar goes to the other once and stays there, with its view.
+func TestReplicasWithoutEtcdTurnASidecarAwayOnce(t *testing.T) {
+	server := serverstest.Start(t, servers.StartConsul, servers.ConsulOptions{})
+	ca := identitytest.NewCA(t)
+	var replicas [2]*running
+	for i := range replicas {
+		cfg := configOf(t, "west", ca)
+		cfg.Replicas, cfg.Store = &Replicas{Name: fmt.Sprint("r", i)}, Store{Consul: &consul.Config{Address: server.URL()}}
+		cfg.Instances.Consul = &instances.Config{Address: server.URL()}
+		replicas[i] = start(t, cfg, ca)
+	}
+	east := start(t, configOf(t, "east", ca), ca)
+	east.apply(export("west") + "---\n" + clusterOnly("west"))
+	east.sidecar(orders, "10.1.0.1:50002")
+	replicas[0].apply(clusterAt("east", east.Addr("gateway"), "1s") + "---\n" + selectsOrders)
+	for _, r := range replicas {
+		r.within("orders in east", func() bool { return strings.HasPrefix(r.resolve(checkout, orders), "ok") })
+	}
+	f := ca.Config(checkout).Files
+	caller := nameresolution.New(nameresolution.Options{Logger: slog.New(slog.DiscardHandler)})
+	err := caller.Init(t.Context(), map[string]any{
+		"resolver": replicas[0].Addr("resolver").String() + "," + replicas[1].Addr("resolver").String(), "cluster": "west",
+		"identity": map[string]any{"files": map[string]any{"cert": f.Cert, "key": f.Key, "ca": f.CA}},
+	}, nameresolution.Instance{App: checkout, Address: "127.0.0.1", Port: 50001})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close()
+	if _, err := caller.ResolveID(t.Context(), orders); err != nil {
+		t.Fatal(err)
+	}
+	left := func(r *running) int {
+		return strings.Count(fmt.Sprint(r.events.After(0, time.Time{})), "sidecar left")
+	}
+	at, other := replicas[0], replicas[1]
+	at.within("the sidecar registered", func() bool {
+		if other.resolver.stream.Instances() == 1 {
+			at, other = other, at
+		}
+		return at.resolver.stream.Instances() == 1
+	})
+	before := left(at) // with a view alone
+	if err := east.stop(); err != nil {
+		t.Fatal(err)
+	}
+	away := func(r *running) func() bool {
+		return func() bool {
+			r.cutOff.mu.Lock()
+			defer r.cutOff.mu.Unlock()
+			_, is := r.cutOff.heardBy["east"]
+			return is
+		}
+	}
+	at.within("it sends sidecars away", away(at))
+	other.within("so does the other", away(other))
+	other.within("the sidecar is there", func() bool { return other.status().GetStreams() == 1 })
+	other.cutOff.look(time.Now()) // once more, after which it would have to go
+	if d := caller.Explain(t.Context(), orders); len(d.Routes) == 0 {
+		t.Errorf("the sidecar has lost its view: %+v", d)
+	}
+	if left(at) != before+1 || left(other) != 0 {
+		t.Errorf("sidecars have left %d times and %d times; want %d and 0", left(at), left(other), before+1)
 	}
 }

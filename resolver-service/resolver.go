@@ -73,8 +73,11 @@ func (s *Service) buildResolver() (err error) {
 	if r.stream, err = stream.New(cfg, s.topology, s.registry, s.log); err != nil {
 		return err
 	}
-	if shared := s.sources.shared; shared != nil {
-		s.cutOff = &cutOff{reach: s.links.Reach, tell: shared.Hears, others: shared.Members, turnAway: r.stream.TurnAway}
+	if s.cfg.Replicas != nil {
+		s.cutOff = &cutOff{reach: s.links.Reach, turnAway: r.stream.TurnAway}
+		if shared := s.sources.shared; shared != nil {
+			s.cutOff.tell, s.cutOff.others = shared.Hears, shared.Members
+		}
 	}
 	r.objects = objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,

@@ -56,7 +56,7 @@ type Service struct {
 	metrics     *admin.Metrics
 	age         revisionAge
 	findings    findings
-	cutOff      *cutOff // nil: there are no other replicas, or they tell each other nothing
+	cutOff      *cutOff // nil: there are no other replicas
 	problems    problems
 	health      *callhealth.Health
 	files       files

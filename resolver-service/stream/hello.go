@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,6 +36,9 @@ type hello struct {
 	guards bool   // it wants to know who may call its app
 	access []byte // digest of what it knows of that
 
+	others     bool      // it knows another replica
+	turnedAway time.Time // when a replica turned it away last; zero for none
+
 	version, runtime string // for operators
 	plainText        bool
 	anchors          []string // fingerprints of its roots
@@ -56,6 +60,10 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	h := &hello{
 		app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime), plainText: m.PlainText,
 		guards: m.Guards, access: m.Access, anchors: fingerprints(m.TrustAnchors),
+	}
+	if h.others = m.HasOthers; m.TurnedAwayMs > 0 {
+		ago := min(m.TurnedAwayMs, uint64(TurnAwayEvery.Milliseconds()))
+		h.turnedAway = time.Now().Add(-time.Duration(ago) * time.Millisecond)
 	}
 	if m.Instance != nil {
 		if h.instance, err = parseInstance(app, m.Instance, cfg.Destinations); err != nil {

@@ -17,17 +17,17 @@ func TestWhoIsTurnedAway(t *testing.T) {
 	s := &Server{away: newTurnAway()}
 	now := time.Now()
 	admitted := func(client appSource) bool {
-		_, err := s.away.admit(client, now)
+		_, _, err := s.away.admit(client, &hello{}, now)
 		if err != nil && status.Code(err) != codes.Unavailable {
 			t.Fatal(err)
 		}
 		return err == nil
 	}
-	before, err := s.away.admit(a, now)
+	before, _, err := s.away.admit(a, &hello{}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.TurnAway("east is not heard")
+	s.TurnAway("east is not heard", true)
 	if before.Err() == nil {
 		t.Fatal("streams go on")
 	}
@@ -53,12 +53,46 @@ func TestWhoIsTurnedAway(t *testing.T) {
 		now = began
 	}
 	now = now.Add(2 * TurnAwayFor)
-	until, err := s.away.admit(b, now)
-	s.TurnAway("east and north are not heard")
+	until, _, err := s.away.admit(b, &hello{}, now)
+	s.TurnAway("east and north are not heard", true)
 	if err != nil || until.Err() != nil {
 		t.Error("a client that found no other replica is turned away by another reason")
 	}
-	if s.TurnAway(""); !admitted(appSource{}) {
+	if s.TurnAway("", true); !admitted(appSource{}) {
 		t.Error("nothing lifts it")
+	}
+}
+
+// Where it is not known whether another replica is better.
+func TestWhoIsTurnedAwayOnceOnly(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		what   string
+		client hello
+		want   bool // it goes
+	}{
+		{"knows no other replica", hello{}, false},
+		{"knows another", hello{others: true}, true},
+		{"was turned away just now", hello{others: true, turnedAway: now}, false},
+		{"was turned away a while ago", hello{others: true, turnedAway: now.Add(-TurnAwayEvery + time.Minute)}, false},
+		{"was turned away long ago", hello{others: true, turnedAway: now.Add(-TurnAwayEvery)}, true},
+	} {
+		s := &Server{away: newTurnAway()}
+		there, leave, err := s.away.admit(appSource{}, &c.client, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.TurnAway("east is not heard", false)
+		_, _, err = s.away.admit(appSource{}, &c.client, now)
+		if left := there.Err() != nil; left != c.want || (err != nil) != c.want {
+			t.Errorf("one that %s: its stream ends: %t, and a new one is refused: %v; want %t", c.what, left, err, c.want)
+		}
+		if s.TurnAway("", false); len(s.away.visits) == 0 {
+			t.Errorf("one that %s: its stream is not known", c.what)
+		}
+		leave()
+		if _, _, err := s.away.admit(appSource{}, &c.client, now); err != nil {
+			t.Errorf("one that %s: nothing lifts it: %v", c.what, err)
+		}
 	}
 }

@@ -140,10 +140,11 @@ func (w *watch) serve(ctx context.Context) error {
 	}
 	w.s.metrics.open.Inc()
 	defer w.s.metrics.open.Dec()
-	until, err := w.s.away.admit(appSource{w.hello.app, sourceOf(ctx)}, time.Now())
+	until, gone, err := w.s.away.admit(appSource{w.hello.app, sourceOf(ctx)}, w.hello, time.Now())
 	if err != nil {
 		return err
 	}
+	defer gone()
 	defer context.AfterFunc(until, func() { w.end(context.Cause(until)) })()
 	if w.hello.instance != nil {
 		moved, move := context.WithCancel(context.Background())

@@ -87,7 +87,7 @@ func (x ViewRoute_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ViewRoute_State.Descriptor instead.
 func (ViewRoute_State) EnumDescriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19, 0}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20, 0}
 }
 
 // App names a Dapr application.
@@ -281,7 +281,11 @@ type Hello struct {
 	// Access.digest of what the caller knows of that from before; empty if it knows nothing.
 	Access []byte `protobuf:"bytes,10,opt,name=access,proto3" json:"access,omitempty"`
 	// The roots that its calls to other sidecars, and theirs to it, must chain to: the SHA-256 of each.
-	TrustAnchors  [][]byte `protobuf:"bytes,11,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`
+	TrustAnchors [][]byte `protobuf:"bytes,11,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`
+	// The caller knows another replica of the service that it can go to.
+	HasOthers bool `protobuf:"varint,12,opt,name=has_others,json=hasOthers,proto3" json:"has_others,omitempty"`
+	// How long ago a replica ended a stream of the caller, or refused one, with TurnedAway; 0 if none did.
+	TurnedAwayMs  uint64 `protobuf:"varint,13,opt,name=turned_away_ms,json=turnedAwayMs,proto3" json:"turned_away_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -393,6 +397,57 @@ func (x *Hello) GetTrustAnchors() [][]byte {
 	return nil
 }
 
+func (x *Hello) GetHasOthers() bool {
+	if x != nil {
+		return x.HasOthers
+	}
+	return false
+}
+
+func (x *Hello) GetTurnedAwayMs() uint64 {
+	if x != nil {
+		return x.TurnedAwayMs
+	}
+	return 0
+}
+
+// TurnedAway is a detail of the error by which a replica sends callers to another one.
+type TurnedAway struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnedAway) Reset() {
+	*x = TurnedAway{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnedAway) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnedAway) ProtoMessage() {}
+
+func (x *TurnedAway) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnedAway.ProtoReflect.Descriptor instead.
+func (*TurnedAway) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{3}
+}
+
 // Instance is one running sidecar.
 type Instance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -408,7 +463,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[3]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -420,7 +475,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[3]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -433,7 +488,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{3}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Instance) GetId() string {
@@ -489,7 +544,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[4]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +556,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[4]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +569,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{4}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Known) GetApp() *App {
@@ -539,7 +594,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[5]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +606,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[5]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +619,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{5}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{6}
 }
 
 // Unreached is all that the caller does not reach of what its view leads to, each time that
@@ -578,7 +633,7 @@ type Unreached struct {
 
 func (x *Unreached) Reset() {
 	*x = Unreached{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +645,7 @@ func (x *Unreached) String() string {
 func (*Unreached) ProtoMessage() {}
 
 func (x *Unreached) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +658,7 @@ func (x *Unreached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreached.ProtoReflect.Descriptor instead.
 func (*Unreached) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{6}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Unreached) GetAll() []*UnreachedGateway {
@@ -627,7 +682,7 @@ type UnreachedGateway struct {
 
 func (x *UnreachedGateway) Reset() {
 	*x = UnreachedGateway{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +694,7 @@ func (x *UnreachedGateway) String() string {
 func (*UnreachedGateway) ProtoMessage() {}
 
 func (x *UnreachedGateway) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +707,7 @@ func (x *UnreachedGateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnreachedGateway.ProtoReflect.Descriptor instead.
 func (*UnreachedGateway) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{7}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UnreachedGateway) GetCluster() string {
@@ -708,7 +763,7 @@ type CallReport struct {
 
 func (x *CallReport) Reset() {
 	*x = CallReport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +775,7 @@ func (x *CallReport) String() string {
 func (*CallReport) ProtoMessage() {}
 
 func (x *CallReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +788,7 @@ func (x *CallReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallReport.ProtoReflect.Descriptor instead.
 func (*CallReport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CallReport) GetCalls() []*CallCount {
@@ -776,7 +831,7 @@ type RefusedLookups struct {
 
 func (x *RefusedLookups) Reset() {
 	*x = RefusedLookups{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -788,7 +843,7 @@ func (x *RefusedLookups) String() string {
 func (*RefusedLookups) ProtoMessage() {}
 
 func (x *RefusedLookups) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -801,7 +856,7 @@ func (x *RefusedLookups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedLookups.ProtoReflect.Descriptor instead.
 func (*RefusedLookups) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RefusedLookups) GetOutcome() string {
@@ -842,7 +897,7 @@ type MadeCalls struct {
 
 func (x *MadeCalls) Reset() {
 	*x = MadeCalls{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +909,7 @@ func (x *MadeCalls) String() string {
 func (*MadeCalls) ProtoMessage() {}
 
 func (x *MadeCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +922,7 @@ func (x *MadeCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MadeCalls.ProtoReflect.Descriptor instead.
 func (*MadeCalls) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MadeCalls) GetCallee() *App {
@@ -945,7 +1000,7 @@ type CallCount struct {
 
 func (x *CallCount) Reset() {
 	*x = CallCount{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1012,7 @@ func (x *CallCount) String() string {
 func (*CallCount) ProtoMessage() {}
 
 func (x *CallCount) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1025,7 @@ func (x *CallCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallCount.ProtoReflect.Descriptor instead.
 func (*CallCount) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CallCount) GetCaller() *App {
@@ -1074,7 +1129,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1141,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1154,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -1200,7 +1255,7 @@ type Access struct {
 
 func (x *Access) Reset() {
 	*x = Access{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1267,7 @@ func (x *Access) String() string {
 func (*Access) ProtoMessage() {}
 
 func (x *Access) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1280,7 @@ func (x *Access) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Access.ProtoReflect.Descriptor instead.
 func (*Access) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Access) GetWhole() bool {
@@ -1302,7 +1357,7 @@ type AppSetEdit struct {
 
 func (x *AppSetEdit) Reset() {
 	*x = AppSetEdit{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1369,7 @@ func (x *AppSetEdit) String() string {
 func (*AppSetEdit) ProtoMessage() {}
 
 func (x *AppSetEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1382,7 @@ func (x *AppSetEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSetEdit.ProtoReflect.Descriptor instead.
 func (*AppSetEdit) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AppSetEdit) GetPut() []*App {
@@ -1357,7 +1412,7 @@ type RemoteCaller struct {
 
 func (x *RemoteCaller) Reset() {
 	*x = RemoteCaller{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1424,7 @@ func (x *RemoteCaller) String() string {
 func (*RemoteCaller) ProtoMessage() {}
 
 func (x *RemoteCaller) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1437,7 @@ func (x *RemoteCaller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoteCaller.ProtoReflect.Descriptor instead.
 func (*RemoteCaller) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoteCaller) GetCluster() string {
@@ -1424,7 +1479,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1491,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1504,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Gateways) GetDomain() string {
@@ -1476,7 +1531,7 @@ type ClusterGateways struct {
 
 func (x *ClusterGateways) Reset() {
 	*x = ClusterGateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1543,7 @@ func (x *ClusterGateways) String() string {
 func (*ClusterGateways) ProtoMessage() {}
 
 func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1556,7 @@ func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterGateways.ProtoReflect.Descriptor instead.
 func (*ClusterGateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClusterGateways) GetCluster() string {
@@ -1531,7 +1586,7 @@ type ViewEntry struct {
 
 func (x *ViewEntry) Reset() {
 	*x = ViewEntry{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1598,7 @@ func (x *ViewEntry) String() string {
 func (*ViewEntry) ProtoMessage() {}
 
 func (x *ViewEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1611,7 @@ func (x *ViewEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEntry.ProtoReflect.Descriptor instead.
 func (*ViewEntry) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ViewEntry) GetApp() *App {
@@ -1622,7 +1677,7 @@ type ViewRoute struct {
 
 func (x *ViewRoute) Reset() {
 	*x = ViewRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1689,7 @@ func (x *ViewRoute) String() string {
 func (*ViewRoute) ProtoMessage() {}
 
 func (x *ViewRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1702,7 @@ func (x *ViewRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRoute.ProtoReflect.Descriptor instead.
 func (*ViewRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ViewRoute) GetCluster() string {
@@ -1770,7 +1825,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1837,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1850,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResolveRequest) GetCaller() *App {
@@ -1845,7 +1900,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1912,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1925,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Decision) GetOutcome() string {
@@ -1963,7 +2018,7 @@ type RouteDecision struct {
 
 func (x *RouteDecision) Reset() {
 	*x = RouteDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2030,7 @@ func (x *RouteDecision) String() string {
 func (*RouteDecision) ProtoMessage() {}
 
 func (x *RouteDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2043,7 @@ func (x *RouteDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteDecision.ProtoReflect.Descriptor instead.
 func (*RouteDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RouteDecision) GetCluster() string {
@@ -2104,7 +2159,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2171,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2184,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyRequest) GetObjects() []*ApplyObject {
@@ -2173,7 +2228,7 @@ type ApplyObject struct {
 
 func (x *ApplyObject) Reset() {
 	*x = ApplyObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2240,7 @@ func (x *ApplyObject) String() string {
 func (*ApplyObject) ProtoMessage() {}
 
 func (x *ApplyObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2253,7 @@ func (x *ApplyObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyObject.ProtoReflect.Descriptor instead.
 func (*ApplyObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ApplyObject) GetJson() []byte {
@@ -2239,7 +2294,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2306,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2319,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ApplyResponse) GetResults() []*ApplyResult {
@@ -2336,7 +2391,7 @@ type EffectCounts struct {
 
 func (x *EffectCounts) Reset() {
 	*x = EffectCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2403,7 @@ func (x *EffectCounts) String() string {
 func (*EffectCounts) ProtoMessage() {}
 
 func (x *EffectCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2416,7 @@ func (x *EffectCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectCounts.ProtoReflect.Descriptor instead.
 func (*EffectCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EffectCounts) GetFail() uint32 {
@@ -2407,7 +2462,7 @@ type ExportEffect struct {
 
 func (x *ExportEffect) Reset() {
 	*x = ExportEffect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2474,7 @@ func (x *ExportEffect) String() string {
 func (*ExportEffect) ProtoMessage() {}
 
 func (x *ExportEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2487,7 @@ func (x *ExportEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEffect.ProtoReflect.Descriptor instead.
 func (*ExportEffect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ExportEffect) GetCluster() string {
@@ -2480,7 +2535,7 @@ type AnalyzeRequest struct {
 
 func (x *AnalyzeRequest) Reset() {
 	*x = AnalyzeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2547,7 @@ func (x *AnalyzeRequest) String() string {
 func (*AnalyzeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2560,7 @@ func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AnalyzeRequest) GetObjects() [][]byte {
@@ -2526,7 +2581,7 @@ type AnalyzeResponse struct {
 
 func (x *AnalyzeResponse) Reset() {
 	*x = AnalyzeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +2593,7 @@ func (x *AnalyzeResponse) String() string {
 func (*AnalyzeResponse) ProtoMessage() {}
 
 func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +2606,7 @@ func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AnalyzeResponse) GetFindings() []*Finding {
@@ -2591,7 +2646,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2658,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2671,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Finding) GetCheck() string {
@@ -2683,7 +2738,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2750,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2763,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -2759,7 +2814,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2826,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2839,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -2826,7 +2881,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2893,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2906,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -2892,7 +2947,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2959,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +2972,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -2972,7 +3027,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2984,7 +3039,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2997,7 +3052,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -3028,7 +3083,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3095,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3108,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -3106,7 +3161,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3173,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3186,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -3179,7 +3234,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3246,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3259,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -3230,7 +3285,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3297,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3310,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -3279,7 +3334,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3346,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3359,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -3352,7 +3407,7 @@ type PoliciesRequest struct {
 
 func (x *PoliciesRequest) Reset() {
 	*x = PoliciesRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3419,7 @@ func (x *PoliciesRequest) String() string {
 func (*PoliciesRequest) ProtoMessage() {}
 
 func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3432,7 @@ func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesRequest.ProtoReflect.Descriptor instead.
 func (*PoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PoliciesRequest) GetKind() string {
@@ -3403,7 +3458,7 @@ type PoliciesResponse struct {
 
 func (x *PoliciesResponse) Reset() {
 	*x = PoliciesResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3470,7 @@ func (x *PoliciesResponse) String() string {
 func (*PoliciesResponse) ProtoMessage() {}
 
 func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3483,7 @@ func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesResponse.ProtoReflect.Descriptor instead.
 func (*PoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PoliciesResponse) GetPolicies() []*AppPolicy {
@@ -3450,7 +3505,7 @@ type AppPolicy struct {
 
 func (x *AppPolicy) Reset() {
 	*x = AppPolicy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3517,7 @@ func (x *AppPolicy) String() string {
 func (*AppPolicy) ProtoMessage() {}
 
 func (x *AppPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3530,7 @@ func (x *AppPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPolicy.ProtoReflect.Descriptor instead.
 func (*AppPolicy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AppPolicy) GetApp() *App {
@@ -3518,7 +3573,7 @@ type GraphRequest struct {
 
 func (x *GraphRequest) Reset() {
 	*x = GraphRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3530,7 +3585,7 @@ func (x *GraphRequest) String() string {
 func (*GraphRequest) ProtoMessage() {}
 
 func (x *GraphRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3543,7 +3598,7 @@ func (x *GraphRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRequest.ProtoReflect.Descriptor instead.
 func (*GraphRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GraphRequest) GetFocus() *App {
@@ -3588,7 +3643,7 @@ type GraphResponse struct {
 
 func (x *GraphResponse) Reset() {
 	*x = GraphResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3600,7 +3655,7 @@ func (x *GraphResponse) String() string {
 func (*GraphResponse) ProtoMessage() {}
 
 func (x *GraphResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3613,7 +3668,7 @@ func (x *GraphResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphResponse.ProtoReflect.Descriptor instead.
 func (*GraphResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GraphResponse) GetCluster() string {
@@ -3665,7 +3720,7 @@ type GraphApp struct {
 
 func (x *GraphApp) Reset() {
 	*x = GraphApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3732,7 @@ func (x *GraphApp) String() string {
 func (*GraphApp) ProtoMessage() {}
 
 func (x *GraphApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3745,7 @@ func (x *GraphApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphApp.ProtoReflect.Descriptor instead.
 func (*GraphApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GraphApp) GetApp() *App {
@@ -3740,7 +3795,7 @@ type GraphCluster struct {
 
 func (x *GraphCluster) Reset() {
 	*x = GraphCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3807,7 @@ func (x *GraphCluster) String() string {
 func (*GraphCluster) ProtoMessage() {}
 
 func (x *GraphCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3820,7 @@ func (x *GraphCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphCluster.ProtoReflect.Descriptor instead.
 func (*GraphCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GraphCluster) GetName() string {
@@ -3802,7 +3857,7 @@ type GraphCall struct {
 
 func (x *GraphCall) Reset() {
 	*x = GraphCall{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +3869,7 @@ func (x *GraphCall) String() string {
 func (*GraphCall) ProtoMessage() {}
 
 func (x *GraphCall) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +3882,7 @@ func (x *GraphCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphCall.ProtoReflect.Descriptor instead.
 func (*GraphCall) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GraphCall) GetCaller() *App {
@@ -3874,7 +3929,7 @@ type GraphRoute struct {
 
 func (x *GraphRoute) Reset() {
 	*x = GraphRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +3941,7 @@ func (x *GraphRoute) String() string {
 func (*GraphRoute) ProtoMessage() {}
 
 func (x *GraphRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +3954,7 @@ func (x *GraphRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRoute.ProtoReflect.Descriptor instead.
 func (*GraphRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GraphRoute) GetCluster() string {
@@ -3964,7 +4019,7 @@ type CallsRequest struct {
 
 func (x *CallsRequest) Reset() {
 	*x = CallsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4031,7 @@ func (x *CallsRequest) String() string {
 func (*CallsRequest) ProtoMessage() {}
 
 func (x *CallsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4044,7 @@ func (x *CallsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallsRequest.ProtoReflect.Descriptor instead.
 func (*CallsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CallsRequest) GetCallee() *App {
@@ -4029,7 +4084,7 @@ type CallsResponse struct {
 
 func (x *CallsResponse) Reset() {
 	*x = CallsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4041,7 +4096,7 @@ func (x *CallsResponse) String() string {
 func (*CallsResponse) ProtoMessage() {}
 
 func (x *CallsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4054,7 +4109,7 @@ func (x *CallsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallsResponse.ProtoReflect.Descriptor instead.
 func (*CallsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CallsResponse) GetCallees() []*Callee {
@@ -4081,7 +4136,7 @@ type Callee struct {
 
 func (x *Callee) Reset() {
 	*x = Callee{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4093,7 +4148,7 @@ func (x *Callee) String() string {
 func (*Callee) ProtoMessage() {}
 
 func (x *Callee) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4106,7 +4161,7 @@ func (x *Callee) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Callee.ProtoReflect.Descriptor instead.
 func (*Callee) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Callee) GetApp() *App {
@@ -4176,7 +4231,7 @@ type CallerState struct {
 
 func (x *CallerState) Reset() {
 	*x = CallerState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4188,7 +4243,7 @@ func (x *CallerState) String() string {
 func (*CallerState) ProtoMessage() {}
 
 func (x *CallerState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4201,7 +4256,7 @@ func (x *CallerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallerState.ProtoReflect.Descriptor instead.
 func (*CallerState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CallerState) GetNamespace() string {
@@ -4277,7 +4332,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4289,7 +4344,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4302,7 +4357,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProbeRequest) GetCaller() *App {
@@ -4329,7 +4384,7 @@ type ProbeResponse struct {
 
 func (x *ProbeResponse) Reset() {
 	*x = ProbeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4396,7 @@ func (x *ProbeResponse) String() string {
 func (*ProbeResponse) ProtoMessage() {}
 
 func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4409,7 @@ func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
 func (*ProbeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ProbeResponse) GetEndpoints() []*ProbedEndpoint {
@@ -4389,7 +4444,7 @@ type ProbedEndpoint struct {
 
 func (x *ProbedEndpoint) Reset() {
 	*x = ProbedEndpoint{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4456,7 @@ func (x *ProbedEndpoint) String() string {
 func (*ProbedEndpoint) ProtoMessage() {}
 
 func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4469,7 @@ func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbedEndpoint.ProtoReflect.Descriptor instead.
 func (*ProbedEndpoint) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ProbedEndpoint) GetCluster() string {
@@ -4479,7 +4534,7 @@ type AppsRequest struct {
 
 func (x *AppsRequest) Reset() {
 	*x = AppsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4546,7 @@ func (x *AppsRequest) String() string {
 func (*AppsRequest) ProtoMessage() {}
 
 func (x *AppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4559,7 @@ func (x *AppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsRequest.ProtoReflect.Descriptor instead.
 func (*AppsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AppsRequest) GetNamespace() string {
@@ -4553,7 +4608,7 @@ type AppsResponse struct {
 
 func (x *AppsResponse) Reset() {
 	*x = AppsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4565,7 +4620,7 @@ func (x *AppsResponse) String() string {
 func (*AppsResponse) ProtoMessage() {}
 
 func (x *AppsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4578,7 +4633,7 @@ func (x *AppsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsResponse.ProtoReflect.Descriptor instead.
 func (*AppsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AppsResponse) GetApps() []*AppState {
@@ -4613,7 +4668,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4680,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4693,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AppState) GetApp() *App {
@@ -4719,7 +4774,7 @@ type InstanceState struct {
 
 func (x *InstanceState) Reset() {
 	*x = InstanceState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4731,7 +4786,7 @@ func (x *InstanceState) String() string {
 func (*InstanceState) ProtoMessage() {}
 
 func (x *InstanceState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4744,7 +4799,7 @@ func (x *InstanceState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceState.ProtoReflect.Descriptor instead.
 func (*InstanceState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *InstanceState) GetSource() string {
@@ -4801,7 +4856,7 @@ type ExportState struct {
 
 func (x *ExportState) Reset() {
 	*x = ExportState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4813,7 +4868,7 @@ func (x *ExportState) String() string {
 func (*ExportState) ProtoMessage() {}
 
 func (x *ExportState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4826,7 +4881,7 @@ func (x *ExportState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportState.ProtoReflect.Descriptor instead.
 func (*ExportState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ExportState) GetCluster() string {
@@ -4863,7 +4918,7 @@ type SidecarsRequest struct {
 
 func (x *SidecarsRequest) Reset() {
 	*x = SidecarsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4875,7 +4930,7 @@ func (x *SidecarsRequest) String() string {
 func (*SidecarsRequest) ProtoMessage() {}
 
 func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4888,7 +4943,7 @@ func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsRequest.ProtoReflect.Descriptor instead.
 func (*SidecarsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *SidecarsRequest) GetNamespace() string {
@@ -4936,7 +4991,7 @@ type SidecarsResponse struct {
 
 func (x *SidecarsResponse) Reset() {
 	*x = SidecarsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4948,7 +5003,7 @@ func (x *SidecarsResponse) String() string {
 func (*SidecarsResponse) ProtoMessage() {}
 
 func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4961,7 +5016,7 @@ func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsResponse.ProtoReflect.Descriptor instead.
 func (*SidecarsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SidecarsResponse) GetSidecars() []*SidecarState {
@@ -5004,7 +5059,7 @@ type SidecarState struct {
 
 func (x *SidecarState) Reset() {
 	*x = SidecarState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5016,7 +5071,7 @@ func (x *SidecarState) String() string {
 func (*SidecarState) ProtoMessage() {}
 
 func (x *SidecarState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5029,7 +5084,7 @@ func (x *SidecarState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarState.ProtoReflect.Descriptor instead.
 func (*SidecarState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SidecarState) GetApp() *App {
@@ -5161,7 +5216,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5173,7 +5228,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5186,7 +5241,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *EventsRequest) GetSinceUnixMs() int64 {
@@ -5212,7 +5267,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5224,7 +5279,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5237,7 +5292,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *EventsResponse) GetEvents() []*Event {
@@ -5263,7 +5318,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5275,7 +5330,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5288,7 +5343,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Event) GetNumber() uint64 {
@@ -5350,7 +5405,7 @@ type EventField struct {
 
 func (x *EventField) Reset() {
 	*x = EventField{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5362,7 +5417,7 @@ func (x *EventField) String() string {
 func (*EventField) ProtoMessage() {}
 
 func (x *EventField) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5375,7 +5430,7 @@ func (x *EventField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventField.ProtoReflect.Descriptor instead.
 func (*EventField) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *EventField) GetName() string {
@@ -5410,7 +5465,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5422,7 +5477,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5435,7 +5490,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -5483,7 +5538,7 @@ type Wanted struct {
 
 func (x *Wanted) Reset() {
 	*x = Wanted{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5495,7 +5550,7 @@ func (x *Wanted) String() string {
 func (*Wanted) ProtoMessage() {}
 
 func (x *Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5508,7 +5563,7 @@ func (x *Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wanted.ProtoReflect.Descriptor instead.
 func (*Wanted) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Wanted) GetApps() []*WantedApp {
@@ -5528,7 +5583,7 @@ type WantedApp struct {
 
 func (x *WantedApp) Reset() {
 	*x = WantedApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5540,7 +5595,7 @@ func (x *WantedApp) String() string {
 func (*WantedApp) ProtoMessage() {}
 
 func (x *WantedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5553,7 +5608,7 @@ func (x *WantedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedApp.ProtoReflect.Descriptor instead.
 func (*WantedApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *WantedApp) GetApp() *App {
@@ -5581,7 +5636,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5593,7 +5648,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5606,7 +5661,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -5644,7 +5699,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5656,7 +5711,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5669,7 +5724,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -5748,7 +5803,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5760,7 +5815,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5773,7 +5828,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -5884,7 +5939,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5896,7 +5951,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5909,7 +5964,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Export) GetApp() *App {
@@ -6000,7 +6055,7 @@ type ActorExport struct {
 
 func (x *ActorExport) Reset() {
 	*x = ActorExport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6012,7 +6067,7 @@ func (x *ActorExport) String() string {
 func (*ActorExport) ProtoMessage() {}
 
 func (x *ActorExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6025,7 +6080,7 @@ func (x *ActorExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
 func (*ActorExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ActorExport) GetObject() string {
@@ -6051,7 +6106,7 @@ type ActorsRequest struct {
 
 func (x *ActorsRequest) Reset() {
 	*x = ActorsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6063,7 +6118,7 @@ func (x *ActorsRequest) String() string {
 func (*ActorsRequest) ProtoMessage() {}
 
 func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6076,7 +6131,7 @@ func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
 func (*ActorsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ActorsRequest) GetNamespace() string {
@@ -6099,7 +6154,7 @@ type ActorsResponse struct {
 
 func (x *ActorsResponse) Reset() {
 	*x = ActorsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6111,7 +6166,7 @@ func (x *ActorsResponse) String() string {
 func (*ActorsResponse) ProtoMessage() {}
 
 func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6124,7 +6179,7 @@ func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
 func (*ActorsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ActorsResponse) GetCluster() string {
@@ -6178,7 +6233,7 @@ type ImportedActors struct {
 
 func (x *ImportedActors) Reset() {
 	*x = ImportedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6190,7 +6245,7 @@ func (x *ImportedActors) String() string {
 func (*ImportedActors) ProtoMessage() {}
 
 func (x *ImportedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6203,7 +6258,7 @@ func (x *ImportedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
 func (*ImportedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ImportedActors) GetType() string {
@@ -6268,7 +6323,7 @@ type OwnedActors struct {
 
 func (x *OwnedActors) Reset() {
 	*x = OwnedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6280,7 +6335,7 @@ func (x *OwnedActors) String() string {
 func (*OwnedActors) ProtoMessage() {}
 
 func (x *OwnedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6293,7 +6348,7 @@ func (x *OwnedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
 func (*OwnedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *OwnedActors) GetType() string {
@@ -6335,7 +6390,7 @@ type ActorCluster struct {
 
 func (x *ActorCluster) Reset() {
 	*x = ActorCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6347,7 +6402,7 @@ func (x *ActorCluster) String() string {
 func (*ActorCluster) ProtoMessage() {}
 
 func (x *ActorCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6360,7 +6415,7 @@ func (x *ActorCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
 func (*ActorCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ActorCluster) GetName() string {
@@ -6385,7 +6440,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6397,7 +6452,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6410,7 +6465,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
 }
 
 type SupportResponse struct {
@@ -6423,7 +6478,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6435,7 +6490,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6448,7 +6503,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -6473,7 +6528,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6485,7 +6540,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6498,7 +6553,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
 }
 
 type CheckRequest struct {
@@ -6511,7 +6566,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6523,7 +6578,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6536,7 +6591,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -6566,7 +6621,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6578,7 +6633,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6591,7 +6646,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -6637,7 +6692,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6649,7 +6704,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6662,7 +6717,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -6743,7 +6798,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6755,7 +6810,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6768,7 +6823,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -6967,7 +7022,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6979,7 +7034,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6992,7 +7047,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Problem) GetCheck() string {
@@ -7048,7 +7103,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7060,7 +7115,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7073,7 +7128,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -7197,7 +7252,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7209,7 +7264,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7222,7 +7277,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -7286,7 +7341,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7298,7 +7353,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7311,7 +7366,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -7351,7 +7406,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7363,7 +7418,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7376,7 +7431,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -7441,7 +7496,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7453,7 +7508,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7466,7 +7521,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -7515,7 +7570,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7527,7 +7582,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7540,7 +7595,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -7589,7 +7644,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7601,7 +7656,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7614,7 +7669,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -7650,7 +7705,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7662,7 +7717,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7675,7 +7730,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -7718,7 +7773,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7730,7 +7785,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7743,7 +7798,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *DNSHost) GetName() string {
@@ -7790,7 +7845,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7802,7 +7857,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7815,7 +7870,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -7886,7 +7941,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7898,7 +7953,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7911,7 +7966,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -7984,7 +8039,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7996,7 +8051,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8009,7 +8064,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -8064,7 +8119,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8076,7 +8131,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8089,7 +8144,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -8151,7 +8206,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8163,7 +8218,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8176,7 +8231,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -8373,7 +8428,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8385,7 +8440,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8398,7 +8453,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -8435,7 +8490,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8447,7 +8502,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8460,7 +8515,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -8510,7 +8565,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8522,7 +8577,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8535,7 +8590,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -8584,7 +8639,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8596,7 +8651,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8609,7 +8664,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -8643,7 +8698,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8655,7 +8710,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8668,7 +8723,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -8694,7 +8749,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8706,7 +8761,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8719,7 +8774,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -8739,7 +8794,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8751,7 +8806,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8764,7 +8819,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -8791,7 +8846,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8803,7 +8858,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8816,7 +8871,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -8841,7 +8896,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8853,7 +8908,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8866,7 +8921,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 type InvitationsResponse struct {
@@ -8878,7 +8933,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8890,7 +8945,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8903,7 +8958,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -8922,7 +8977,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8934,7 +8989,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8947,7 +9002,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -8979,7 +9034,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8991,7 +9046,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9004,7 +9059,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *LinkState) GetId() string {
@@ -9100,7 +9155,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9112,7 +9167,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9125,7 +9180,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -9147,7 +9202,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9159,7 +9214,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9172,7 +9227,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -9215,7 +9270,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9227,7 +9282,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9240,7 +9295,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -9279,7 +9334,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9291,7 +9346,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9304,7 +9359,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -9386,7 +9441,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9398,7 +9453,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9411,7 +9466,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -9503,7 +9558,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9515,7 +9570,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9528,7 +9583,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -9563,7 +9618,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9575,7 +9630,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9588,7 +9643,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -9623,7 +9678,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9635,7 +9690,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9648,7 +9703,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -9686,7 +9741,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9698,7 +9753,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9711,7 +9766,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -9758,7 +9813,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9770,7 +9825,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9783,7 +9838,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -9802,7 +9857,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9814,7 +9869,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9827,7 +9882,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 // Invitation is the public part of an invitation.
@@ -9848,7 +9903,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9860,7 +9915,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9873,7 +9928,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -9952,7 +10007,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05drain\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.DrainH\x00R\x05drain\x12;\n" +
 	"\tunreached\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.UnreachedH\x00R\tunreached\x124\n" +
 	"\x05calls\x18\x04 \x01(\v2\x1c.isthmus.v1alpha1.CallReportH\x00R\x05callsB\t\n" +
-	"\arequest\"\xfd\x02\n" +
+	"\arequest\"\xc2\x03\n" +
 	"\x05Hello\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x126\n" +
 	"\binstance\x18\x02 \x01(\v2\x1a.isthmus.v1alpha1.InstanceR\binstance\x12\x1a\n" +
@@ -9966,7 +10021,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06guards\x18\t \x01(\bR\x06guards\x12\x16\n" +
 	"\x06access\x18\n" +
 	" \x01(\fR\x06access\x12#\n" +
-	"\rtrust_anchors\x18\v \x03(\fR\ftrustAnchors\"\x92\x01\n" +
+	"\rtrust_anchors\x18\v \x03(\fR\ftrustAnchors\x12\x1d\n" +
+	"\n" +
+	"has_others\x18\f \x01(\bR\thasOthers\x12$\n" +
+	"\x0eturned_away_ms\x18\r \x01(\x04R\fturnedAwayMs\"\f\n" +
+	"\n" +
+	"TurnedAway\"\x92\x01\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
@@ -10803,327 +10863,328 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 128)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 129)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),        // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),                 // 1: isthmus.v1alpha1.App
 	(*WatchRequest)(nil),        // 2: isthmus.v1alpha1.WatchRequest
 	(*Hello)(nil),               // 3: isthmus.v1alpha1.Hello
-	(*Instance)(nil),            // 4: isthmus.v1alpha1.Instance
-	(*Known)(nil),               // 5: isthmus.v1alpha1.Known
-	(*Drain)(nil),               // 6: isthmus.v1alpha1.Drain
-	(*Unreached)(nil),           // 7: isthmus.v1alpha1.Unreached
-	(*UnreachedGateway)(nil),    // 8: isthmus.v1alpha1.UnreachedGateway
-	(*CallReport)(nil),          // 9: isthmus.v1alpha1.CallReport
-	(*RefusedLookups)(nil),      // 10: isthmus.v1alpha1.RefusedLookups
-	(*MadeCalls)(nil),           // 11: isthmus.v1alpha1.MadeCalls
-	(*CallCount)(nil),           // 12: isthmus.v1alpha1.CallCount
-	(*WatchResponse)(nil),       // 13: isthmus.v1alpha1.WatchResponse
-	(*Access)(nil),              // 14: isthmus.v1alpha1.Access
-	(*AppSetEdit)(nil),          // 15: isthmus.v1alpha1.AppSetEdit
-	(*RemoteCaller)(nil),        // 16: isthmus.v1alpha1.RemoteCaller
-	(*Gateways)(nil),            // 17: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil),     // 18: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),           // 19: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),           // 20: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),      // 21: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),            // 22: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),       // 23: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),        // 24: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),         // 25: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),       // 26: isthmus.v1alpha1.ApplyResponse
-	(*EffectCounts)(nil),        // 27: isthmus.v1alpha1.EffectCounts
-	(*ExportEffect)(nil),        // 28: isthmus.v1alpha1.ExportEffect
-	(*AnalyzeRequest)(nil),      // 29: isthmus.v1alpha1.AnalyzeRequest
-	(*AnalyzeResponse)(nil),     // 30: isthmus.v1alpha1.AnalyzeResponse
-	(*Finding)(nil),             // 31: isthmus.v1alpha1.Finding
-	(*ApplyResult)(nil),         // 32: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),              // 33: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),           // 34: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),          // 35: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),         // 36: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),        // 37: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),       // 38: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),      // 39: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),     // 40: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),          // 41: isthmus.v1alpha1.PastObject
-	(*PoliciesRequest)(nil),     // 42: isthmus.v1alpha1.PoliciesRequest
-	(*PoliciesResponse)(nil),    // 43: isthmus.v1alpha1.PoliciesResponse
-	(*AppPolicy)(nil),           // 44: isthmus.v1alpha1.AppPolicy
-	(*GraphRequest)(nil),        // 45: isthmus.v1alpha1.GraphRequest
-	(*GraphResponse)(nil),       // 46: isthmus.v1alpha1.GraphResponse
-	(*GraphApp)(nil),            // 47: isthmus.v1alpha1.GraphApp
-	(*GraphCluster)(nil),        // 48: isthmus.v1alpha1.GraphCluster
-	(*GraphCall)(nil),           // 49: isthmus.v1alpha1.GraphCall
-	(*GraphRoute)(nil),          // 50: isthmus.v1alpha1.GraphRoute
-	(*CallsRequest)(nil),        // 51: isthmus.v1alpha1.CallsRequest
-	(*CallsResponse)(nil),       // 52: isthmus.v1alpha1.CallsResponse
-	(*Callee)(nil),              // 53: isthmus.v1alpha1.Callee
-	(*CallerState)(nil),         // 54: isthmus.v1alpha1.CallerState
-	(*ProbeRequest)(nil),        // 55: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),       // 56: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),      // 57: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),         // 58: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),        // 59: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),            // 60: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),       // 61: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),         // 62: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),     // 63: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil),    // 64: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),        // 65: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),       // 66: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),      // 67: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),               // 68: isthmus.v1alpha1.Event
-	(*EventField)(nil),          // 69: isthmus.v1alpha1.EventField
-	(*ExportsRequest)(nil),      // 70: isthmus.v1alpha1.ExportsRequest
-	(*Wanted)(nil),              // 71: isthmus.v1alpha1.Wanted
-	(*WantedApp)(nil),           // 72: isthmus.v1alpha1.WantedApp
-	(*RenewRequest)(nil),        // 73: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),       // 74: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),     // 75: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),              // 76: isthmus.v1alpha1.Export
-	(*ActorExport)(nil),         // 77: isthmus.v1alpha1.ActorExport
-	(*ActorsRequest)(nil),       // 78: isthmus.v1alpha1.ActorsRequest
-	(*ActorsResponse)(nil),      // 79: isthmus.v1alpha1.ActorsResponse
-	(*ImportedActors)(nil),      // 80: isthmus.v1alpha1.ImportedActors
-	(*OwnedActors)(nil),         // 81: isthmus.v1alpha1.OwnedActors
-	(*ActorCluster)(nil),        // 82: isthmus.v1alpha1.ActorCluster
-	(*SupportRequest)(nil),      // 83: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),     // 84: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),       // 85: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),        // 86: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),       // 87: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),         // 88: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),      // 89: isthmus.v1alpha1.StatusResponse
-	(*Problem)(nil),             // 90: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),           // 91: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),      // 92: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),           // 93: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),           // 94: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),        // 95: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),           // 96: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),         // 97: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),         // 98: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),             // 99: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),        // 100: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),         // 101: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),         // 102: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),       // 103: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),          // 104: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),               // 105: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),       // 106: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),         // 107: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),       // 108: isthmus.v1alpha1.InviteRequest
-	(*InviteResponse)(nil),      // 109: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),       // 110: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),       // 111: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),      // 112: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),  // 113: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil), // 114: isthmus.v1alpha1.InvitationsResponse
-	(*RevokeRequest)(nil),       // 115: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),           // 116: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),    // 117: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),   // 118: isthmus.v1alpha1.LinkTrustResponse
-	(*LackingApp)(nil),          // 119: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),         // 120: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),        // 121: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),           // 122: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),         // 123: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),           // 124: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),     // 125: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),        // 126: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),            // 127: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),          // 128: isthmus.v1alpha1.Invitation
-	(*Allow)(nil),               // 129: isthmus.v1alpha1.Allow
+	(*TurnedAway)(nil),          // 4: isthmus.v1alpha1.TurnedAway
+	(*Instance)(nil),            // 5: isthmus.v1alpha1.Instance
+	(*Known)(nil),               // 6: isthmus.v1alpha1.Known
+	(*Drain)(nil),               // 7: isthmus.v1alpha1.Drain
+	(*Unreached)(nil),           // 8: isthmus.v1alpha1.Unreached
+	(*UnreachedGateway)(nil),    // 9: isthmus.v1alpha1.UnreachedGateway
+	(*CallReport)(nil),          // 10: isthmus.v1alpha1.CallReport
+	(*RefusedLookups)(nil),      // 11: isthmus.v1alpha1.RefusedLookups
+	(*MadeCalls)(nil),           // 12: isthmus.v1alpha1.MadeCalls
+	(*CallCount)(nil),           // 13: isthmus.v1alpha1.CallCount
+	(*WatchResponse)(nil),       // 14: isthmus.v1alpha1.WatchResponse
+	(*Access)(nil),              // 15: isthmus.v1alpha1.Access
+	(*AppSetEdit)(nil),          // 16: isthmus.v1alpha1.AppSetEdit
+	(*RemoteCaller)(nil),        // 17: isthmus.v1alpha1.RemoteCaller
+	(*Gateways)(nil),            // 18: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),     // 19: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),           // 20: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),           // 21: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),      // 22: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),            // 23: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),       // 24: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),        // 25: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),         // 26: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),       // 27: isthmus.v1alpha1.ApplyResponse
+	(*EffectCounts)(nil),        // 28: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),        // 29: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),      // 30: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),     // 31: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),             // 32: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),         // 33: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),              // 34: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),           // 35: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),          // 36: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),         // 37: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),        // 38: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),       // 39: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),      // 40: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),     // 41: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),          // 42: isthmus.v1alpha1.PastObject
+	(*PoliciesRequest)(nil),     // 43: isthmus.v1alpha1.PoliciesRequest
+	(*PoliciesResponse)(nil),    // 44: isthmus.v1alpha1.PoliciesResponse
+	(*AppPolicy)(nil),           // 45: isthmus.v1alpha1.AppPolicy
+	(*GraphRequest)(nil),        // 46: isthmus.v1alpha1.GraphRequest
+	(*GraphResponse)(nil),       // 47: isthmus.v1alpha1.GraphResponse
+	(*GraphApp)(nil),            // 48: isthmus.v1alpha1.GraphApp
+	(*GraphCluster)(nil),        // 49: isthmus.v1alpha1.GraphCluster
+	(*GraphCall)(nil),           // 50: isthmus.v1alpha1.GraphCall
+	(*GraphRoute)(nil),          // 51: isthmus.v1alpha1.GraphRoute
+	(*CallsRequest)(nil),        // 52: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),       // 53: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),              // 54: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),         // 55: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),        // 56: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),       // 57: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),      // 58: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),         // 59: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),        // 60: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),            // 61: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),       // 62: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),         // 63: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),     // 64: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil),    // 65: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),        // 66: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),       // 67: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),      // 68: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),               // 69: isthmus.v1alpha1.Event
+	(*EventField)(nil),          // 70: isthmus.v1alpha1.EventField
+	(*ExportsRequest)(nil),      // 71: isthmus.v1alpha1.ExportsRequest
+	(*Wanted)(nil),              // 72: isthmus.v1alpha1.Wanted
+	(*WantedApp)(nil),           // 73: isthmus.v1alpha1.WantedApp
+	(*RenewRequest)(nil),        // 74: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),       // 75: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),     // 76: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),              // 77: isthmus.v1alpha1.Export
+	(*ActorExport)(nil),         // 78: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),       // 79: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),      // 80: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),      // 81: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),         // 82: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),        // 83: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),      // 84: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),     // 85: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),       // 86: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),        // 87: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),       // 88: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),         // 89: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),      // 90: isthmus.v1alpha1.StatusResponse
+	(*Problem)(nil),             // 91: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),           // 92: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),      // 93: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),           // 94: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),           // 95: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),        // 96: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),           // 97: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),         // 98: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),         // 99: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),             // 100: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),        // 101: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),         // 102: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),         // 103: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),       // 104: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),          // 105: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),               // 106: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),       // 107: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),         // 108: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),       // 109: isthmus.v1alpha1.InviteRequest
+	(*InviteResponse)(nil),      // 110: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),       // 111: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),       // 112: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),      // 113: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),  // 114: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil), // 115: isthmus.v1alpha1.InvitationsResponse
+	(*RevokeRequest)(nil),       // 116: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),           // 117: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),    // 118: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),   // 119: isthmus.v1alpha1.LinkTrustResponse
+	(*LackingApp)(nil),          // 120: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),         // 121: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),        // 122: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),           // 123: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),         // 124: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),           // 125: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),     // 126: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),        // 127: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),            // 128: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),          // 129: isthmus.v1alpha1.Invitation
+	(*Allow)(nil),               // 130: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
-	6,   // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
-	7,   // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
-	9,   // 3: isthmus.v1alpha1.WatchRequest.calls:type_name -> isthmus.v1alpha1.CallReport
+	7,   // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
+	8,   // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
+	10,  // 3: isthmus.v1alpha1.WatchRequest.calls:type_name -> isthmus.v1alpha1.CallReport
 	1,   // 4: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
-	4,   // 5: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
-	5,   // 6: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
+	5,   // 5: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
+	6,   // 6: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
 	1,   // 7: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
-	8,   // 8: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
+	9,   // 8: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
 	1,   // 9: isthmus.v1alpha1.UnreachedGateway.app:type_name -> isthmus.v1alpha1.App
-	12,  // 10: isthmus.v1alpha1.CallReport.calls:type_name -> isthmus.v1alpha1.CallCount
-	10,  // 11: isthmus.v1alpha1.CallReport.refused_lookups:type_name -> isthmus.v1alpha1.RefusedLookups
-	11,  // 12: isthmus.v1alpha1.CallReport.made:type_name -> isthmus.v1alpha1.MadeCalls
+	13,  // 10: isthmus.v1alpha1.CallReport.calls:type_name -> isthmus.v1alpha1.CallCount
+	11,  // 11: isthmus.v1alpha1.CallReport.refused_lookups:type_name -> isthmus.v1alpha1.RefusedLookups
+	12,  // 12: isthmus.v1alpha1.CallReport.made:type_name -> isthmus.v1alpha1.MadeCalls
 	1,   // 13: isthmus.v1alpha1.RefusedLookups.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 14: isthmus.v1alpha1.MadeCalls.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 15: isthmus.v1alpha1.CallCount.caller:type_name -> isthmus.v1alpha1.App
-	19,  // 16: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
+	20,  // 16: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
 	1,   // 17: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
-	17,  // 18: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
-	14,  // 19: isthmus.v1alpha1.WatchResponse.access:type_name -> isthmus.v1alpha1.Access
-	15,  // 20: isthmus.v1alpha1.Access.declared:type_name -> isthmus.v1alpha1.AppSetEdit
-	15,  // 21: isthmus.v1alpha1.Access.undeclared:type_name -> isthmus.v1alpha1.AppSetEdit
-	16,  // 22: isthmus.v1alpha1.Access.remote:type_name -> isthmus.v1alpha1.RemoteCaller
+	18,  // 18: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
+	15,  // 19: isthmus.v1alpha1.WatchResponse.access:type_name -> isthmus.v1alpha1.Access
+	16,  // 20: isthmus.v1alpha1.Access.declared:type_name -> isthmus.v1alpha1.AppSetEdit
+	16,  // 21: isthmus.v1alpha1.Access.undeclared:type_name -> isthmus.v1alpha1.AppSetEdit
+	17,  // 22: isthmus.v1alpha1.Access.remote:type_name -> isthmus.v1alpha1.RemoteCaller
 	1,   // 23: isthmus.v1alpha1.AppSetEdit.put:type_name -> isthmus.v1alpha1.App
 	1,   // 24: isthmus.v1alpha1.AppSetEdit.removed:type_name -> isthmus.v1alpha1.App
-	18,  // 25: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
+	19,  // 25: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
 	1,   // 26: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
-	20,  // 27: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
+	21,  // 27: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
 	0,   // 28: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
 	1,   // 29: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 30: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	23,  // 31: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
-	25,  // 32: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	32,  // 33: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	33,  // 34: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	27,  // 35: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
-	28,  // 36: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
+	24,  // 31: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
+	26,  // 32: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
+	33,  // 33: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	34,  // 34: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	28,  // 35: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
+	29,  // 36: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
 	1,   // 37: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
-	31,  // 38: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
-	34,  // 39: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
-	34,  // 40: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	32,  // 38: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
+	35,  // 39: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 40: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
 	1,   // 41: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 42: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	22,  // 43: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	22,  // 44: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	34,  // 45: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	34,  // 46: isthmus.v1alpha1.GetRequest.after:type_name -> isthmus.v1alpha1.ObjectKey
-	37,  // 47: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	34,  // 48: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	34,  // 49: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	34,  // 50: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	41,  // 51: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	23,  // 43: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	23,  // 44: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	35,  // 45: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 46: isthmus.v1alpha1.GetRequest.after:type_name -> isthmus.v1alpha1.ObjectKey
+	38,  // 47: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	35,  // 48: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 49: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 50: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	42,  // 51: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
 	1,   // 52: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
-	44,  // 53: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
+	45,  // 53: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
 	1,   // 54: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
 	1,   // 55: isthmus.v1alpha1.GraphRequest.focus:type_name -> isthmus.v1alpha1.App
-	47,  // 56: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
-	48,  // 57: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
-	49,  // 58: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
+	48,  // 56: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
+	49,  // 57: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
+	50,  // 58: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
 	1,   // 59: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
 	1,   // 60: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 61: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
-	50,  // 62: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
+	51,  // 62: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
 	1,   // 63: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 64: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
-	53,  // 65: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
+	54,  // 65: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
 	1,   // 66: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
-	54,  // 67: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
-	12,  // 68: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
+	55,  // 67: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
+	13,  // 68: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
 	1,   // 69: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 70: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
-	57,  // 71: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	58,  // 71: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
 	1,   // 72: isthmus.v1alpha1.AppsRequest.after:type_name -> isthmus.v1alpha1.App
-	60,  // 73: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	61,  // 73: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
 	1,   // 74: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	61,  // 75: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	62,  // 76: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	91,  // 77: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	62,  // 75: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	63,  // 76: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	92,  // 77: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 78: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	65,  // 79: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	66,  // 79: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
 	1,   // 80: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	68,  // 81: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	69,  // 82: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	5,   // 83: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	71,  // 84: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	72,  // 85: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	69,  // 81: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	70,  // 82: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	6,   // 83: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	72,  // 84: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	73,  // 85: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
 	1,   // 86: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
 	1,   // 87: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	76,  // 88: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	77,  // 88: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
 	1,   // 89: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
 	1,   // 90: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	129, // 91: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	77,  // 92: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	80,  // 93: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	81,  // 94: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	82,  // 95: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	129, // 96: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	129, // 97: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	130, // 91: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	78,  // 92: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	81,  // 93: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	82,  // 94: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	83,  // 95: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	130, // 96: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	130, // 97: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
 	1,   // 98: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	88,  // 99: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	102, // 100: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	103, // 101: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	104, // 102: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	100, // 103: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	101, // 104: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	96,  // 105: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	94,  // 106: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	93,  // 107: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	92,  // 108: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	91,  // 109: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	90,  // 110: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	89,  // 99: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	103, // 100: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	104, // 101: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	105, // 102: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	101, // 103: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	102, // 104: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	97,  // 105: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	95,  // 106: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	94,  // 107: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	93,  // 108: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	92,  // 109: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	91,  // 110: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
 	1,   // 111: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 112: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 113: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	95,  // 114: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	97,  // 115: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	98,  // 116: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	99,  // 117: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	103, // 118: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	103, // 119: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	106, // 120: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	105, // 121: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	107, // 122: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	116, // 123: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	107, // 124: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	116, // 125: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	119, // 126: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	96,  // 114: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	98,  // 115: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	99,  // 116: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	100, // 117: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	104, // 118: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	104, // 119: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	107, // 120: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	106, // 121: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	108, // 122: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	117, // 123: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	108, // 124: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	117, // 125: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	120, // 126: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
 	1,   // 127: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	126, // 128: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	127, // 129: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	125, // 130: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	127, // 128: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	128, // 129: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	126, // 130: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
 	2,   // 131: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	21,  // 132: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	24,  // 133: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	35,  // 134: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	38,  // 135: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	39,  // 136: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	29,  // 137: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	58,  // 138: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	63,  // 139: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	66,  // 140: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	55,  // 141: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	51,  // 142: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	45,  // 143: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	42,  // 144: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	70,  // 145: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	73,  // 146: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	78,  // 147: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	85,  // 148: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	86,  // 149: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	83,  // 150: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	108, // 151: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	110, // 152: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	111, // 153: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	112, // 154: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	113, // 155: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	115, // 156: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	117, // 157: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	120, // 158: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	13,  // 159: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	22,  // 160: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	26,  // 161: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	36,  // 162: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	26,  // 163: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	40,  // 164: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	30,  // 165: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	59,  // 166: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	64,  // 167: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	67,  // 168: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	56,  // 169: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	52,  // 170: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	46,  // 171: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	43,  // 172: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	75,  // 173: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	74,  // 174: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	79,  // 175: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	89,  // 176: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	87,  // 177: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	84,  // 178: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	109, // 179: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	116, // 180: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	116, // 181: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	116, // 182: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	114, // 183: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	116, // 184: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	118, // 185: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	121, // 186: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	22,  // 132: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	25,  // 133: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	36,  // 134: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	39,  // 135: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	40,  // 136: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	30,  // 137: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	59,  // 138: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	64,  // 139: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	67,  // 140: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	56,  // 141: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	52,  // 142: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	46,  // 143: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	43,  // 144: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	71,  // 145: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	74,  // 146: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	79,  // 147: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	86,  // 148: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	87,  // 149: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	84,  // 150: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	109, // 151: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	111, // 152: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	112, // 153: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	113, // 154: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	114, // 155: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	116, // 156: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	118, // 157: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	121, // 158: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	14,  // 159: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	23,  // 160: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	27,  // 161: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	37,  // 162: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	27,  // 163: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	41,  // 164: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	31,  // 165: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	60,  // 166: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	65,  // 167: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	68,  // 168: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	57,  // 169: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	53,  // 170: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	47,  // 171: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	44,  // 172: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	76,  // 173: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	75,  // 174: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	80,  // 175: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	90,  // 176: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	88,  // 177: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	85,  // 178: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	110, // 179: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	117, // 180: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	117, // 181: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	117, // 182: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	115, // 183: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	117, // 184: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	119, // 185: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	122, // 186: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
 	159, // [159:187] is the sub-list for method output_type
 	131, // [131:159] is the sub-list for method input_type
 	131, // [131:131] is the sub-list for extension type_name
@@ -11143,13 +11204,13 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Unreached)(nil),
 		(*WatchRequest_Calls)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[8].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[119].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
+	file_isthmus_v1alpha1_services_proto_msgTypes[120].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[120].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[121].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -11161,7 +11222,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   128,
+			NumMessages:   129,
 			NumExtensions: 0,
 			NumServices:   8,
 		},
