@@ -83,11 +83,18 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// How long the sidecar may take for the head of a call, and leave a connection without one. A call
+// itself may take any time.
+const (
+	headerTimeout = 10 * time.Second
+	quietTimeout  = 5 * time.Minute
+)
+
 // drainTimeout is how long calls under way may take when the bridge ends.
 const drainTimeout = 5 * time.Second
 
 func (b *Bridge) serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{Handler: b.Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: b.Handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: quietTimeout}
 	drained := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(drained)

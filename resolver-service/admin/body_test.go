@@ -41,7 +41,7 @@ func TestABodyThatNeverComesHoldsNoConnection(t *testing.T) {
 				s := New(Config{Registry: prometheus.NewRegistry()}, quiet)
 				go func() { done <- s.serve(ctx, l, s.Handler()) }()
 				begun := time.Now()
-				if _, err := io.WriteString(client, "GET /livez HTTP/1.1\r\nHost: west\r\n"+header+"\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(client, "GET /livez HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
 				_ = client.SetReadDeadline(begun.Add(time.Hour))
@@ -54,6 +54,38 @@ func TestABodyThatNeverComesHoldsNoConnection(t *testing.T) {
 					t.Error(err)
 				}
 			})
+		})
+	}
+}
+
+// TestAClientThatSaysNothingHoldsNoConnection: half a head, and none after a request that was answered.
+func TestAClientThatSaysNothingHoldsNoConnection(t *testing.T) {
+	for text, limit := range map[string]time.Duration{
+		"GET /livez HTTP/1.1\r\nHos":                     5 * time.Second,
+		"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n": time.Minute,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server, client := net.Pipe()
+			l := &oneConnection{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+			l.conns <- server
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			s := New(Config{Registry: prometheus.NewRegistry()}, quiet)
+			go func() { done <- s.serve(ctx, l, s.Handler()) }()
+			began := time.Now()
+			if _, err := io.WriteString(client, text); err != nil {
+				t.Fatal(err)
+			}
+			_ = client.SetReadDeadline(began.Add(time.Hour))
+			answer, err := io.ReadAll(client)
+			if took := time.Since(began); err != nil || took < limit || took > limit+time.Second {
+				t.Errorf("%q: closed after %s (%v), want it after %s; answered %q", text, took, err, limit, answer)
+			}
+			client.Close()
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

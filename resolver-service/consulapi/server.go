@@ -187,16 +187,19 @@ func (s *Server) settled() bool {
 	}
 }
 
+// impatient is a server that waits for no client for long, but has all the time for an answer.
+func impatient(pages http.Handler) *http.Server {
+	return &http.Server{Handler: pages, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader}
+}
+
 // Serve answers requests until ctx ends. It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	served := s.bound(l)
 	if s.cfg.TLS != nil {
 		served = tls.NewListener(served, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Get})
 	}
-	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	server := impatient(s)
+	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)

@@ -3,9 +3,11 @@ package consulapi
 import (
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -45,5 +47,62 @@ func TestALongAnswerIsNoSlowBody(t *testing.T) {
 	r = i.do(t, "checkout", "GET", "/v1/health/service/orders?wait=11s&index="+r.header.Get("X-Consul-Index"), "")
 	if r.code != 200 || time.Since(began) < bodyTimeout {
 		t.Errorf("%d after %s", r.code, time.Since(began))
+	}
+}
+
+// oneConnection is a listener with a client that is there already.
+type oneConnection struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConnection) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *oneConnection) Close() error   { close(l.closed); return nil }
+func (l *oneConnection) Addr() net.Addr { return &net.TCPAddr{} }
+
+// TestOnlyWhoSaysNothingIsCutOff: half a head, and no further request; an answer may take as long as a
+// blocking query.
+func TestOnlyWhoSaysNothingIsCutOff(t *testing.T) {
+	const blocking = 10 * time.Minute
+	for text, limit := range map[string]time.Duration{
+		"GET / HTTP/1.1\r\nHos":                   headerTimeout,
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":       idleTimeout,
+		"GET /blocks HTTP/1.1\r\nHost: x\r\n\r\n": blocking + idleTimeout,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn, client := net.Pipe()
+			l := &oneConnection{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+			l.conns <- conn
+			server := impatient(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+				if q.URL.Path == "/blocks" {
+					select {
+					case <-time.After(blocking):
+					case <-q.Context().Done():
+					}
+				}
+			}))
+			done := make(chan error, 1)
+			go func() { done <- server.Serve(l) }()
+			began := time.Now()
+			if _, err := io.WriteString(client, text); err != nil {
+				t.Fatal(err)
+			}
+			_ = client.SetReadDeadline(began.Add(time.Hour))
+			_, err := io.Copy(io.Discard, client)
+			if took := time.Since(began); err != nil || took < limit || took > limit+time.Second {
+				t.Errorf("%q: closed after %s (%v), want it after %s", text, took, err, limit)
+			}
+			client.Close()
+			server.Close()
+			<-done
+		})
 	}
 }

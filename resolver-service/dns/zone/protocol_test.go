@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -376,5 +379,61 @@ func TestEveryQueryIsCounted(t *testing.T) {
 	want := map[string]uint64{"NOERROR ok": 1, "NXDOMAIN denied": 1, "NOERROR unavailable": 1, "NOERROR stale": 1, "NOERROR ok, stale": 1}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestWhatCantBeReadIsAnswered: whoever sends a query with a header hears FORMERR, and does not wait
+// (RFC 1035, 4.1.1), however the rest is garbled or cut off.
+func TestWhatCantBeReadIsAnswered(t *testing.T) {
+	w := shop(t)
+	l, err := transport.Listen(transport.Config{Address: "127.0.0.1:0", Sockets: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- l.Serve(ctx, w, slog.New(slog.DiscardHandler)) }()
+	defer func() { cancel(); <-served }()
+	conn, err := net.Dial("udp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	packed, err := new(dns.Msg).SetQuestion("orders.shop.isthmus.internal.", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(at int, bytes ...byte) []byte {
+		garbled := slices.Clone(packed)
+		copy(garbled[at:], bytes)
+		return garbled
+	}
+	for name, packet := range map[string][]byte{
+		"2,049 bytes":                    append(slices.Clone(packed), make([]byte, 2049-len(packed))...),
+		"60,000 bytes":                   append(slices.Clone(packed), make([]byte, 60_000-len(packed))...),
+		"a header alone":                 packed[:12],
+		"half a name":                    packed[:20],
+		"no class":                       packed[:len(packed)-2],
+		"no question":                    with(4, 0, 0),
+		"65,535 questions":               with(4, 255, 255),
+		"answers that are not there":     with(6, 0, 9),
+		"additionals that are not there": with(10, 255, 255),
+		"every count as large as it can": with(4, 255, 255, 255, 255, 255, 255, 255, 255),
+		"a label of an unknown kind":     with(12, 0x80),
+		"a name that points to itself":   with(12, 0xc0, 12),
+	} {
+		if _, err := conn.Write(packet); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		buf := make([]byte, 4096)
+		n, err := conn.Read(buf)
+		if err != nil {
+			t.Errorf("%s: %v; want an answer", name, err)
+			continue
+		}
+		if n < 12 || buf[0] != packet[0] || buf[1] != packet[1] || buf[2]&0x80 == 0 || buf[3]&0xf != dns.RcodeFormatError {
+			t.Errorf("%s is answered with %x; want FORMERR", name, buf[:n])
+		}
 	}
 }
