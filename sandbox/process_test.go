@@ -199,6 +199,7 @@ func running(pid int) bool {
 }
 
 func TestBinary(t *testing.T) {
+	t.Setenv("ISTHMUS_TEST_PROGRAMS", "")
 	t.Run("named by the environment", func(t *testing.T) {
 		sh, err := exec.LookPath("sh")
 		if err != nil {

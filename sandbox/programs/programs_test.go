@@ -18,6 +18,7 @@ func nothing(string) (string, error) { return "", exec.ErrNotFound }
 // error says how to get it.
 func TestEachProgramOnAMachineThatHasItAndOnOneThatHasNone(t *testing.T) {
 	t.Chdir(t.TempDir())
+	t.Setenv("ISTHMUS_TEST_PROGRAMS", "")
 	t.Setenv("PATH", t.TempDir())
 	seen := map[string]bool{}
 	for _, p := range All {

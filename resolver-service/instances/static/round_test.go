@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
+	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
 // watched is a source at work and what it has said.
@@ -385,7 +386,8 @@ func TestTheSilentHoldUpNobody(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-		const silent, well = 5000, 20
+		const well = 20
+		silent := raced.Fewer(5000)
 		var objects []*catalog.AppInstance
 		for n := range silent {
 			o := named(fmt.Sprintf("silent-%d", n))
