@@ -6,8 +6,8 @@ export DAPRD_TAGS ?= stablecomponents
 
 # What is built runs on any Linux, and is the same from the same commit wherever it is built, and
 # whatever tags that has. What vets and checks shares the packages that this compiles.
-build build-full deps deps-demo deps-install doctor daprd placement helm lint: export CGO_ENABLED = 0
-build build-full deps deps-demo deps-install doctor daprd placement helm lint: export GOFLAGS = -trimpath -buildvcs=false
+build build-full deps deps-demo deps-install doctor test-servers daprd placement helm lint: export CGO_ENABLED = 0
+build build-full deps deps-demo deps-install doctor test-servers daprd placement helm lint: export GOFLAGS = -trimpath -buildvcs=false
 
 .PHONY: help build build-full
 help: ## this list
@@ -26,14 +26,14 @@ build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's cl
 # knows itself what is up to date of our own code, so it is asked each time and mostly does nothing.
 HAVE := go run ./sandbox/have
 
-.PHONY: deps deps-demo deps-install doctor daprd placement helm example clean
+.PHONY: deps deps-demo deps-install doctor test-servers daprd placement helm example clean
 deps: ## everything that make test runs besides isthmus; some 20 minutes the first time
 	@$(HAVE) tests
 deps-demo: ## what the demo runs besides isthmus; some 8 minutes the first time
 	@$(HAVE) demo
 deps-install: ## what make test-install runs besides isthmus
 	@$(HAVE) clusters
-doctor: ## what is here, what is missing, and what it would take to get it
+doctor test-servers: ## what is here, what is missing, and what each program of the tests takes to get
 	@$(HAVE) doctor
 daprd placement helm: ## one program of sandbox/programs, into bin/; others by: go run ./sandbox/have NAME
 	@$(HAVE) $@

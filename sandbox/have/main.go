@@ -98,18 +98,22 @@ func have(ctx context.Context, args []string, out, platform string) error {
 // doctor lists all programs.
 func doctor() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROGRAM\tFOR\tWHERE")
+	fmt.Fprintln(w, "PROGRAM\tFOR\tFIRST BUILD\tWHERE")
 	missing := map[string]int{} // seconds, by the target of make
 	for _, p := range programs.For(programs.Clusters, runtime.GOOS) {
 		path, err := where(p)
 		switch {
 		case err != nil && p.Source != nil:
 			missing[p.Need.Target()] += p.Source.Seconds
-			path = fmt.Sprintf("missing: %s (%d s of two processors)", p.Need.Target(), p.Source.Seconds)
+			path = "missing: " + p.Need.Target()
 		case err != nil:
 			path = "missing: " + p.Remedy()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name, p.Need.Runs(), path)
+		cost := "a package"
+		if p.Source != nil {
+			cost = fmt.Sprintf("%d s", p.Source.Seconds)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name, p.Need.Runs(), cost, path)
 	}
 	if err := w.Flush(); err != nil {
 		return err
