@@ -84,7 +84,7 @@ func TestImportsPointDown(t *testing.T) {
 		"settings":                     {"settings", "strict"},
 		"strict":                       {"catalog"},
 		"foreign":                      {"catalog", "strict"},
-		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict", "sandbox/raced"},
+		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict"},
 		"identity":                     {"api", "atomicfile", "catalog", "live", "identity", "strict", "throttle"},
 		"actors":                       {"api", "catalog", "identity", "live", "strict", "throttle"},
 		"tracing":                      {"api", "catalog", "settings", "strict", "tracing"},
