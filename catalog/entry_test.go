@@ -107,6 +107,40 @@ func TestAnExplanationNamesEveryRoute(t *testing.T) {
 	}
 }
 
+// TestAMissingNameLeadsToTheOneThatWasMeant, if the view has that: else nothing is told of it.
+func TestAMissingNameLeadsToTheOneThatWasMeant(t *testing.T) {
+	view := func(filler int, apps ...App) *View {
+		v := &View{Open: true}
+		edits := make([]Edit[*Entry], 0, filler+len(apps))
+		for i := range filler {
+			apps = append(apps, App{"many", fmt.Sprint("app-", i)})
+		}
+		for _, app := range apps {
+			edits = append(edits, Edit[*Entry]{App: app, Value: NewEntry(app, Rule{}, []Route{to("west", 0, 1, Ready, "a:1")})})
+		}
+		v.Entries = NewTable(edits)
+		return v
+	}
+	both := []App{{"shop", "orders"}, {"finance", "orders"}, {"finance", "ledger"}, {"billing", "Ledger"}}
+	for _, c := range []struct {
+		view      *View
+		app, want App
+	}{
+		{view(0, both...), App{"shop", "Orders"}, App{"shop", "orders"}},
+		{view(0, both...), App{"test", "orders"}, App{"finance", "orders"}},
+		{view(0, both...), App{"shop", "ledger"}, App{"billing", "Ledger"}},
+		{view(0, both...), App{"shop", "cart"}, App{}},
+		{view(0), App{"shop", "Orders"}, App{}},
+		{view(mostNear, both...), App{"shop", "Orders"}, App{"shop", "orders"}},
+	} {
+		_, err := c.view.Resolve(c.app)
+		said := strings.Contains(err.Error(), "did you mean")
+		if said != (c.want != App{}) || said && !strings.Contains(err.Error(), "; did you mean "+c.want.String()+"? Names of apps are exact") {
+			t.Errorf("%s: %v; want a hint at %v", c.app, err, c.want)
+		}
+	}
+}
+
 // An error of a call goes into a header, and many proxies take headers of 4 KiB in all. The longest
 // names are 63 bytes; gRPC may send the text twice, once in base64.
 func TestARefusalOfManyRoutesFitsAHeader(t *testing.T) {

@@ -52,7 +52,40 @@ func (v *View) refuse(app App) *Refusal {
 	if v.Open {
 		reason += hereOnly(app)
 	}
+	if near := v.near(app); near != (App{}) {
+		reason += "; " + DidYouMean(near) + " Names of apps are exact"
+	}
 	return &Refusal{v.Missing(), reason}
+}
+
+// DidYouMean asks whether another app was meant.
+func DidYouMean(app App) string { return "did you mean " + app.String() + "?" }
+
+// mostNear is how many apps a view may have for each to be compared with a missing name.
+const mostNear = 4096
+
+// near is an app of the view whose name differs from a missing one in upper and lower case, or else
+// in its namespace; zero if there is none. It reads the view alone, so that it tells a caller
+// nothing that the caller may not see.
+func (v *View) near(app App) (near App) {
+	if v.Entries.Len() > mostNear {
+		if lower := (App{app.Namespace, strings.ToLower(app.ID)}); lower != app {
+			if _, ok := v.Entries.Get(lower); ok {
+				return lower
+			}
+		}
+		return App{}
+	}
+	for other := range v.Entries.All() {
+		if !strings.EqualFold(other.ID, app.ID) || other == app {
+			continue
+		}
+		here, best := other.Namespace == app.Namespace, near.Namespace == app.Namespace
+		if near == (App{}) || here && !best || here == best && other.Compare(near) < 0 {
+			near = other
+		}
+	}
+	return near
 }
 
 // Missing is the outcome for an app that the view lacks.

@@ -92,7 +92,7 @@ func (a *Analysis) finish() []Finding {
 				continue // apps that only other clusters run are not known here
 			}
 			if near != (catalog.App{}) {
-				f.Warning, f.Fix = true, fmt.Sprintf("did you mean %s?", near)
+				f.Warning, f.Fix = true, catalog.DidYouMean(near)
 			}
 		case f.cluster != "":
 			known := a.clusters
