@@ -313,7 +313,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 			}
 		}
 	}
-	if ramping == 0 {
+	if ramping == 0 && !raced.Enabled {
 		t.Error("nothing ever ramped")
 	}
 }
