@@ -77,7 +77,7 @@ func (s *Store) Account() apiserver.Account {
 	roles := []apiserver.Role{
 		{Name: "isthmus-reader", Rights: s.rights(reads...)},
 		{Name: "isthmus-writer", Rights: s.rights(writes...), Optional: true},
-		{Name: "isthmus-identity", Rights: []apiserver.Right{{Verb: "get", Resource: "namespaces", Name: systemNamespace}}, Optional: true},
+		{Name: "isthmus-identity", Rights: []apiserver.Right{{Verb: "get", Resource: "namespaces", Name: systemNamespace}}},
 	}
 	if s.status != nil {
 		status := s.rights("patch")

@@ -19,6 +19,7 @@ const (
 	readerRole      = "isthmus-reader"
 	statusRole      = "isthmus-status"
 	writerRole      = "isthmus-writer"
+	identityRole    = "isthmus-identity"
 	instancesRole   = "isthmus-instances"
 	podsRole        = "isthmus-instances-pods"
 	translateRole   = "isthmus-translate"
@@ -45,6 +46,8 @@ func rights(f *Facts) (all []Result) {
 			level, still = Warn, "; objects don't show what became of them"
 		case writerRole:
 			level, still = Warn, "; isthmus apply and delete fail, in part"
+		case identityRole:
+			level, still = Warn, "; peers can't tell this cluster from another of its name"
 		case reviewerRole, clientsRole:
 			still = "; operators with a kubeconfig are refused"
 		}
