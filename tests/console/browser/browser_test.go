@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 )
 
 // right is a page without a fault.
@@ -262,6 +264,7 @@ func TestPeopleShareNoCookies(t *testing.T) {
 
 // TestCertificates: one that is not trusted lets nobody in.
 func TestCertificates(t *testing.T) {
+	programstest.Need(t, "chromium")
 	server := httptest.NewTLSServer(http.HandlerFunc(serve))
 	t.Cleanup(server.Close)
 	t.Run("trusted", func(t *testing.T) {
