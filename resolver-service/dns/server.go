@@ -20,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/forward"
 	"github.com/isthmus-mesh/isthmus/resolver-service/dns/zone"
 	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -61,7 +62,7 @@ func New(cfg Config, listeners *Listeners, t *topology.Topology, to prometheus.R
 		cfg.Zone.Forward = s.forward
 		s.resolver = through(s.forward)
 	}
-	s.hosts = hosts.New("dns", t.Clusters(), cfg.Zone.Domain, hosts.Through(s.names), log)
+	s.hosts = hosts.New("dns", t.Clusters(), cfg.Zone.Domain, lookup.Through(s.names), log)
 	cfg.Zone.Hosts = s.hosts.Published()
 	s.zone = zone.New(cfg.Zone, t, log)
 	if err := to.Register(s); err != nil {

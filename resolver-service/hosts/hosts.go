@@ -17,12 +17,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
 )
 
 // Bounds and times of looking host names up.
 const (
 	refreshEvery  = 30 * time.Second // or as soon as the answer runs out
-	shortest      = time.Second      // from one look-up to the next
 	keepGone      = 5 * time.Minute  // for which addresses stand after DNS said that the name has none
 	retryAfter    = 5 * time.Second  // after a failure; twice as long each time, up to refreshEvery
 	lookupTimeout = 10 * time.Second
@@ -39,7 +39,7 @@ type Hosts struct {
 	edge     string // whose it is, for log lines
 	clusters *live.Value[*catalog.Gateways]
 	domain   catalog.Domain
-	lookup   Lookup
+	lookup   lookup.Func
 	log      *slog.Logger
 
 	published live.Value[Addresses]
@@ -84,9 +84,9 @@ type result struct {
 
 // New makes the hosts of an edge, and looks nothing up yet. Names in domain fail: a lookup may
 // well end up at this service.
-func New(edge string, clusters *live.Value[*catalog.Gateways], domain catalog.Domain, lookup Lookup, log *slog.Logger) *Hosts {
+func New(edge string, clusters *live.Value[*catalog.Gateways], domain catalog.Domain, find lookup.Func, log *slog.Logger) *Hosts {
 	return &Hosts{
-		edge: edge, clusters: clusters, domain: domain, lookup: lookup, log: log,
+		edge: edge, clusters: clusters, domain: domain, lookup: find, log: log,
 		looked: make(chan struct{}), results: make(chan result), slots: make(chan struct{}, maxLookups), all: map[string]*host{},
 	}
 }

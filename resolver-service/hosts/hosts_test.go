@@ -19,6 +19,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -223,12 +224,12 @@ func TestHowLongAnswersHold(t *testing.T) {
 		"gw.example.": "gw.example. 60 IN CNAME alias.example.", "alias.example.": "alias.example. 7 IN A 192.0.2.1",
 	})
 	for _, network := range []string{"udp", "tcp"} {
-		lookup := Through(func() *net.Resolver {
+		find := lookup.Through(func() *net.Resolver {
 			return &net.Resolver{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, network, server)
 			}}
 		})
-		addresses, ttl, err := lookup(t.Context(), "ip4", "gw.example.")
+		addresses, ttl, err := find(t.Context(), "ip4", "gw.example.")
 		if err != nil || ttl != 7*time.Second || fmt.Sprint(addresses) != "[192.0.2.1]" {
 			t.Errorf("%s: %v for %s, %v; want 192.0.2.1 for 7s", network, addresses, ttl, err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/hosts"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
 	"github.com/isthmus-mesh/isthmus/resolver-service/keypair"
 	"github.com/isthmus-mesh/isthmus/resolver-service/rawgrpc"
 )
@@ -97,7 +98,7 @@ func newServer(cfg config) (*Server, error) {
 			s.gateways = append(s.gateways, app)
 		}
 	}
-	s.hosts = hosts.New("xds", s.host.Topology.Clusters(), s.host.Domain, hosts.Through(s.host.Resolver), s.host.Log)
+	s.hosts = hosts.New("xds", s.host.Topology.Clusters(), s.host.Domain, lookup.Through(s.host.Resolver), s.host.Log)
 	s.hubs = hubs{server: s, all: map[hubKey]*hub{}}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	var show identity.Certificate

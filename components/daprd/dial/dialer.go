@@ -11,7 +11,6 @@ package dial
 import (
 	"context"
 	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
 )
 
 // Dialer names apps and makes the calls to them. It is safe for concurrent use.
@@ -74,7 +74,7 @@ type activeResolver struct {
 func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Dialer {
 	registerBalancer()
 	d := &Dialer{
-		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, net.DefaultResolver.LookupHost),
+		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, lookup.Through(nil)),
 	}
 	d.hosts.onChange = d.refreshAll
 	d.reachability.endpoints = map[*endpoint]reachState{}

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
 )
 
 // lookupTimes say when host names are looked up.
 type lookupTimes struct {
-	interval    time.Duration // while lookups succeed
+	interval    time.Duration // while lookups succeed, or as soon as an answer runs out
 	minInterval time.Duration // after a connection or a lookup has failed
 	timeout     time.Duration // of one lookup
 }
@@ -24,7 +25,7 @@ type lookupTimes struct {
 // hosts keeps the host names among gateway addresses looked up while they are used.
 type hosts struct {
 	log      *slog.Logger
-	lookup   func(ctx context.Context, host string) ([]string, error)
+	lookup   lookup.Func
 	times    lookupTimes
 	onChange func() // called when a host's addresses or its error change
 	version  atomic.Uint64
@@ -43,8 +44,8 @@ type host struct {
 	stop      context.CancelFunc
 }
 
-func newHosts(log *slog.Logger, lookup func(context.Context, string) ([]string, error)) *hosts {
-	return &hosts{log: log, lookup: lookup, known: map[string]*host{}, onChange: func() {},
+func newHosts(log *slog.Logger, find lookup.Func) *hosts {
+	return &hosts{log: log, lookup: find, known: map[string]*host{}, onChange: func() {},
 		times: lookupTimes{interval: 30 * time.Second, minInterval: time.Second, timeout: 5 * time.Second}}
 }
 
@@ -117,7 +118,7 @@ func (h *hosts) run(ctx context.Context, address string, at *host) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		found, err := h.lookupOnce(ctx, address)
+		found, holds, err := h.lookupOnce(ctx, address)
 		if ctx.Err() != nil {
 			return
 		}
@@ -130,6 +131,9 @@ func (h *hosts) run(ctx context.Context, address string, at *host) {
 		known := len(at.addresses)
 		h.mu.Unlock()
 		next := h.times.interval
+		if holds > 0 {
+			next = min(next, holds)
+		}
 		if err != nil {
 			if failures == 0 {
 				h.log.Warn("cannot look up a gateway's host name; still using the addresses of the last lookup", "gateway", address, "known", known, "err", err)
@@ -155,25 +159,26 @@ func (h *hosts) run(ctx context.Context, address string, at *host) {
 	}
 }
 
-func (h *hosts) lookupOnce(ctx context.Context, address string) ([]string, error) {
+// lookupOnce returns addresses and, where that is known, for how long they hold.
+func (h *hosts) lookupOnce(ctx context.Context, address string) ([]string, time.Duration, error) {
 	name, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fmt.Errorf("gateway address %q: want host:port: %w", address, err)
+		return nil, 0, fmt.Errorf("gateway address %q: want host:port: %w", address, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.times.timeout)
 	defer cancel()
-	ips, err := h.lookup(ctx, name)
+	ips, holds, err := h.lookup(ctx, "ip", name)
 	if err == nil && len(ips) == 0 {
 		err = errors.New("the name has no address")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up gateway %s: %w", address, err)
+		return nil, 0, fmt.Errorf("look up gateway %s: %w", address, err)
 	}
 	resolved := make([]string, len(ips))
 	for i, ip := range ips {
-		resolved[i] = net.JoinHostPort(ip, port)
+		resolved[i] = net.JoinHostPort(ip.Unmap().String(), port)
 	}
-	return resolved, nil
+	return resolved, holds, nil
 }
 
 // sameSet reports whether a and b hold the same addresses. DNS servers shuffle their answers, which

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -81,6 +82,7 @@ func TestGatewaysChangeUnderSteadyCalls(t *testing.T) {
 type zone struct {
 	mu    sync.Mutex
 	hosts map[string][]string
+	holds time.Duration
 	asked int
 }
 
@@ -90,14 +92,17 @@ func (z *zone) set(host string, ips ...string) {
 	z.hosts = map[string][]string{host: ips}
 }
 
-func (z *zone) lookup(_ context.Context, host string) ([]string, error) {
+func (z *zone) lookup(_ context.Context, _, host string) (all []netip.Addr, holds time.Duration, err error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.asked++
-	if ips := z.hosts[host]; len(ips) > 0 {
-		return ips, nil
+	for _, ip := range z.hosts[host] {
+		all = append(all, netip.MustParseAddr(ip))
 	}
-	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	if len(all) > 0 {
+		return all, z.holds, nil
+	}
+	return nil, 0, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
 func (z *zone) lookups() int {
@@ -139,11 +144,11 @@ func TestAHostNameIsLookedUpAgainWhenTheConnectionFails(t *testing.T) {
 	callUntilRecovered(t, conn, gw.Address)
 }
 
-func TestAHostNameIsLookedUpNowAndThen(t *testing.T) {
+func TestAHostNameIsLookedUpOnceItsAnswerRunsOut(t *testing.T) {
 	gw := startGateway(t)
 	w := newEastDialer(t, "gw.east.example:"+onPort(t, gw))
-	w.hosts.times.interval = 5 * time.Millisecond
-	var z zone
+	w.hosts.times.interval = time.Hour
+	z := zone{holds: 5 * time.Millisecond}
 	w.hosts.lookup = z.lookup
 	z.set("gw.east.example", "127.0.0.1")
 	conn := w.dial(t)
@@ -199,11 +204,11 @@ func TestACloseEndsALookupUnderWay(t *testing.T) {
 	w := newEastDialer(t, "gw.east.example:1")
 	w.hosts.times.timeout = time.Hour
 	asked, ended := make(chan struct{}), make(chan error, 1)
-	w.hosts.lookup = func(ctx context.Context, _ string) ([]string, error) {
+	w.hosts.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, time.Duration, error) {
 		close(asked)
 		<-ctx.Done()
 		ended <- ctx.Err()
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	conn := w.dial(t)
 	go func() { _, _ = call(t, conn) }() // the first call makes the connection

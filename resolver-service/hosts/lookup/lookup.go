@@ -1,4 +1,5 @@
-package hosts
+// Package lookup looks host names up, and says for how long the answers hold.
+package lookup
 
 import (
 	"context"
@@ -10,13 +11,16 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Lookup returns the addresses of a name, as [net.Resolver.LookupNetIP] does, and for how long they
+// Shortest is the time from one look-up of a name to the next, whatever the answer says.
+const Shortest = time.Second
+
+// Func returns the addresses of a name, as [net.Resolver.LookupNetIP] does, and for how long they
 // hold; 0 where that is not known, as with names of /etc/hosts.
-type Lookup func(ctx context.Context, network, name string) ([]netip.Addr, time.Duration, error)
+type Func func(ctx context.Context, network, name string) ([]netip.Addr, time.Duration, error)
 
 // Through looks names up as a resolver does: one with a Dial of its own, or the system's by Go's
 // code; nil: the system's. It reads in the answers for how long they hold.
-func Through(resolver func() *net.Resolver) Lookup {
+func Through(resolver func() *net.Resolver) Func {
 	return func(ctx context.Context, network, name string) ([]netip.Addr, time.Duration, error) {
 		dial := (&net.Dialer{}).DialContext
 		if resolver != nil {
@@ -62,14 +66,14 @@ func (l *lifetime) note(message []byte) {
 	}
 }
 
-// get is the lifetime: at least shortest where it is known, and else 0.
+// get is the lifetime: at least Shortest where it is known, and else 0.
 func (l *lifetime) get() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.known {
 		return 0
 	}
-	return max(l.least, shortest)
+	return max(l.least, Shortest)
 }
 
 // streamConn reads a message's length and then the message, each at once.
