@@ -59,7 +59,7 @@ HEAVY := 700
 
 # Which packages a run has says .ci/packages. What debuggers read would be a third of the time to link.
 TEST := go test -vet=off -ldflags '-s -w'
-RACED := CGO_ENABLED=1 GOFLAGS= $(TEST) -race
+RACED := CGO_ENABLED=1 $(TEST) -race
 # Only what the demo has built is run: so these tests take as long on each machine.
 SHORT := ISTHMUS_TEST_PROGRAMS=isthmus,daprd,sentry,placement
 # Most packages wait for servers rather than for a processor, so more of them run at a time than there are
@@ -71,7 +71,7 @@ ALL := -vet=off -timeout 20m -ldflags '-s -w'
 
 .PHONY: test test-all test-raced test-worlds test-alone test-daprd test-changed test-install before lint fuzz bench demo
 test test-worlds test-alone test-daprd: export CGO_ENABLED = 0
-test test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -buildvcs=false
+test test-raced test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -buildvcs=false
 test: $(if $(wildcard $(BIN)/daprd),deps-demo build) ## everyday tests: all that needs no server, and the demo once its programs are there
 	@echo "with the race detector, what links little; then the rest. make test-all has all of it, and servers"
 	$(SHORT) $(RACED) -short $$(.ci/packages light)
@@ -87,7 +87,7 @@ test-worlds: # and what does little with the race detector
 test-alone:
 	$(AGAIN) --packages "$$(.ci/packages alone | tr '\n' ' ')" -- $(ALL) -p 1
 test-daprd: # what dials has the race detector, and the rest is compiled as daprd is
-	cd $(DAPRD_MODULE) && CGO_ENABLED=1 GOFLAGS= $(AGAIN) --packages ./dial -- $(ALL) -race -tags $(DAPRD_TAGS)
+	cd $(DAPRD_MODULE) && CGO_ENABLED=1 $(AGAIN) --packages ./dial -- $(ALL) -race -tags $(DAPRD_TAGS)
 	cd $(DAPRD_MODULE) && $(AGAIN) --packages "$$(go list ./... | grep -v /dial$$ | tr '\n' ' ')" -- $(ALL) -tags $(DAPRD_TAGS)
 
 # Packages that hold or import, also by their tests, a package with a file that differs from SINCE.
