@@ -304,8 +304,8 @@ func faults() []fault {
 		}},
 		{what: "does not say that it is denied", caught: "wrong credentials are an error that says so, and never an empty set", denied: func(context.Context, source, func(instances.Change) error) error { return errAway }},
 		{what: "leaves out half of a huge set", caught: "a huge set comes whole, and changes of it come all the same", watch: saying(func(c instances.Change) instances.Change {
-			if len(c.Put) > 1000 {
-				c.Put = c.Put[:1000]
+			if len(c.Put) > 100 {
+				c.Put = c.Put[:100]
 			}
 			return c
 		})},
