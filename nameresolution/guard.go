@@ -79,6 +79,11 @@ type counts struct {
 // Took counts how long the app took for a call that was let in.
 func (c *Caller) Took(d time.Duration) { c.took.Add(int64(d)) }
 
+// IsNeighbour tells whether the caller is an app of this cluster's trust domain in the app's namespace.
+func (c *Caller) IsNeighbour() bool {
+	return c.App.Namespace == c.guard.self.App.Namespace && c.guard.owns(c.Principal)
+}
+
 // Cluster is the cluster that the caller is in, as of its newest call: [catalog.LocalCluster],
 // another one, or empty where its certificate does not tell.
 func (c *Caller) Cluster() string {
@@ -240,9 +245,9 @@ func (c *Caller) judged(a *access) *verdict {
 }
 
 // Relayed counts a call that is refused since it is meant for another app.
-func (c *Caller) Relayed(to catalog.App) {
+func (c *Caller) Relayed(to string) {
 	c.calls[Relayed].Add(1)
-	c.guard.log.Warn("relayed "+c.String(), "refused to pass a call on to another app", "caller", c.shown(), "app", c.guard.self.App.String(), "callee", catalog.Printable(to.String()))
+	c.guard.log.Warn("relayed "+c.String(), "refused to pass a call on to another app", "caller", c.shown(), "app", c.guard.self.App.String(), "callee", catalog.Printable(to))
 }
 
 func (c *Caller) shown() string {

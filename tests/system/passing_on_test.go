@@ -76,6 +76,8 @@ func TestASidecarPassesNoCallOn(t *testing.T) {
 		{"nobody's caller", "quotes", "may not call", m.outsider(t, app("mallory"), checkout)},
 		{"checkout's caller", "quotes", "passes none on", m.outsider(t, app("friend"), checkout)},
 		{"checkout's caller, for another namespace", "quotes.other", "passes none on", m.outsider(t, app("friend"), checkout)},
+		{"checkout's caller, for a URL", "http://127.0.0.1:1", "passes none on", m.outsider(t, app("friend"), checkout)},
+		{"checkout's caller, for two names", "checkout.guard.other", "passes none on", m.outsider(t, app("friend"), checkout)},
 		{"a namesake", "quotes.other", "passes none on", m.outsider(t, app("friend"), quotes)},
 		{"a namesake, by nobody's caller", "quotes.other", "may not call", m.outsider(t, app("mallory"), quotes)},
 		{"by the gateway, nobody's caller", "quotes", "may not call", gateway("mallory")},
@@ -95,7 +97,7 @@ func TestASidecarPassesNoCallOn(t *testing.T) {
 	if now := quotes.Behind.Calls() + theirs.Behind.Calls(); now != before {
 		t.Errorf("%d calls reached an app", now-before)
 	}
-	if page := m.page(t, checkout.Metrics, "/metrics"); !containsLine(page, "dapr_isthmus_inbound_calls_total{", `caller="friend"`, `outcome="relayed"} 6`) {
+	if page := m.page(t, checkout.Metrics, "/metrics"); !containsLine(page, "dapr_isthmus_inbound_calls_total{", `caller="friend"`, `outcome="relayed"} 12`) {
 		t.Errorf("metrics of checkout's sidecar:\n%s", page)
 	}
 	meshtest.Eventually(t, meshtest.Patience, func() error {

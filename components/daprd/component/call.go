@@ -24,7 +24,7 @@ import (
 type call struct {
 	caller  *nameresolution.Caller
 	done    func()
-	relayed atomic.Bool // refused, since it is meant for another app
+	relayed atomic.Bool // refused and counted, since it is meant for another app
 }
 
 type callKey struct{}
@@ -57,13 +57,32 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// unary guards calls to this sidecar's app from sidecars of before Dapr had streams for them.
+// openActor is open for calls of this app's actors. Dapr lets each app of a namespace call them, and so
+// does the guard.
+func (c *Component) openActor(ctx context.Context) (context.Context, *call, error) {
+	if g := c.guard.Load(); g != nil && g.of != nil {
+		if caller := g.caller(ctx); caller != nil && caller.IsNeighbour() {
+			return ctx, nil, nil
+		}
+	}
+	return c.open(ctx)
+}
+
+// unary guards calls of actors, and those to this sidecar's app from sidecars of before Dapr had streams
+// for them.
 func (c *Component) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if info.FullMethod != internals.ServiceInvocation_CallLocal_FullMethodName {
+	open, invoked := c.openActor, false
+	switch info.FullMethod {
+	case internals.ServiceInvocation_CallLocal_FullMethodName:
+		open, invoked = c.open, true
+	case internals.ServiceInvocation_CallActor_FullMethodName, internals.ServiceInvocation_CallActorReminder_FullMethodName:
+	default:
 		return handler(ctx, req)
 	}
-	ctx, in, err := c.open(ctx)
+	ctx, in, err := open(ctx)
 	switch {
+	case err != nil && !invoked:
+		return nil, refusedStatus(err)
 	case err != nil:
 		response, body := refusedResponse(err)
 		response.Message.Data = &anypb.Any{Value: body}
@@ -74,27 +93,45 @@ func (c *Component) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 	defer in.done()
 	start := time.Now()
 	res, err := handler(ctx, req)
-	in.caller.Took(time.Since(start))
+	if invoked {
+		in.caller.Took(time.Since(start))
+	}
 	return res, ended(ctx, err)
 }
 
-// stream guards calls to this sidecar's app, and gRPC that is proxied: for this daprd has no service.
+// stream guards calls to this sidecar's app and its actors, and gRPC that is proxied: for this daprd has
+// no service.
 func (c *Component) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	invoked := info.FullMethod == internals.ServiceInvocation_CallLocalStream_FullMethodName
-	if !invoked && srv != nil {
-		return handler(srv, stream)
+	open, invoked, proxied := c.open, false, srv == nil
+	switch info.FullMethod {
+	case internals.ServiceInvocation_CallLocalStream_FullMethodName:
+		invoked = true
+	case internals.ServiceInvocation_CallActorStream_FullMethodName:
+		open = c.openActor
+	default:
+		if !proxied {
+			return handler(srv, stream)
+		}
 	}
-	ctx, in, err := c.open(stream.Context())
+	ctx, in, err := open(stream.Context())
 	switch {
 	case err != nil && invoked:
 		response, body := refusedResponse(err)
 		return stream.SendMsg(&internals.InternalInvokeResponseStream{Response: response, Payload: &common.StreamPayload{Data: body}})
 	case err != nil:
 		return refusedStatus(err)
-	case in == nil:
+	}
+	if in != nil {
+		defer in.done()
+	}
+	if g := c.guard.Load(); proxied && g != nil {
+		if err := g.passesOn(ctx, in); err != nil {
+			return err
+		}
+	}
+	if in == nil {
 		return handler(srv, stream)
 	}
-	defer in.done()
 	s := &serverStream{ServerStream: stream, ctx: ctx}
 	if invoked {
 		s.start, s.caller = time.Now(), in.caller

@@ -17,6 +17,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -91,11 +92,27 @@ func (g *guard) relay(ctx context.Context, to catalog.App) error {
 	if _, ok := g.fromSidecar(ctx); !ok {
 		return nil
 	}
-	if in, ok := ctx.Value(callKey{}).(*call); ok && in.relayed.CompareAndSwap(false, true) { // daprd may ask twice
+	in, _ := ctx.Value(callKey{}).(*call)
+	return g.relayed(in, to.String())
+}
+
+// passesOn is relay for a proxied call before daprd sees it: for a callee that is a URL it makes no lookup.
+func (g *guard) passesOn(ctx context.Context, in *call) error {
+	md, _ := metadata.FromIncomingContext(ctx)
+	to := callee(md)
+	if _, ok := g.fromSidecar(ctx); !ok || to == "" || takes(g.self, to) {
+		return nil
+	}
+	return g.relayed(in, to)
+}
+
+// relayed refuses a call, if it is known, that is meant for another app.
+func (g *guard) relayed(in *call, to string) error {
+	if in != nil && in.relayed.CompareAndSwap(false, true) { // daprd may ask twice
 		in.caller.Relayed(to)
 	}
 	return status.Errorf(codes.PermissionDenied, "denied: the sidecar of %s takes calls to %s alone, and passes none on to %s; call that app through your own sidecar",
-		g.self, g.self, catalog.Printable(to.String()))
+		g.self, g.self, catalog.Printable(to))
 }
 
 func notReady(err error) bool {

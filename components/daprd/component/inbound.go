@@ -144,16 +144,21 @@ func callee(md metadata.MD) string {
 	return ""
 }
 
+// takes tells whether a callee, as metadata name it, is an app.
+func takes(app catalog.App, callee string) bool {
+	id, namespace, _ := strings.Cut(callee, ".")
+	return id == app.ID && (namespace == "" || namespace == app.Namespace)
+}
+
 // route names the callee of a proxied call once. It tells whether that is this sidecar's app.
 func (in *inbound) route(md metadata.MD, to string) (local bool) {
-	id, namespace, _ := strings.Cut(to, ".")
-	local = id == in.self.ID && (namespace == "" || namespace == in.self.Namespace)
+	local = takes(in.self, to)
 	name := consts.GRPCProxyCalleeIDKey // of calls between sidecars
 	switch {
 	case in.own:
 		name = consts.GRPCProxyAppIDKey // daprd adds the other one
 	case local:
-		to = id
+		to = in.self.ID
 	}
 	delete(md, consts.GRPCProxyAppIDKey)
 	md[name] = []string{to}
