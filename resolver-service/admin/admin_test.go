@@ -124,6 +124,9 @@ func readinessSays(t *testing.T) {
 		{"an object is refused", func(s *v1alpha1.StatusResponse) {
 			s.Refused = []*v1alpha1.RefusedObject{{Source: "a.yaml", Error: "a.yaml:3:1: bad"}}
 		}, 200, "ok\nnote: object refused: a.yaml:3:1: bad\n"},
+		{"an error that would command a terminal", func(s *v1alpha1.StatusResponse) {
+			s.Refused = []*v1alpha1.RefusedObject{{Error: "bad\x1b[2J\u202e\r\nok"}}
+		}, 200, "ok\nnote: object refused: bad?[2J???ok\n"},
 		{"certificates are not renewed", func(s *v1alpha1.StatusResponse) {
 			s.Trust = []*v1alpha1.TrustStatus{
 				{Use: identity.PeerRoot, Cluster: "east", Error: "no PEM"}, {Use: identity.DNSCertificate, Error: "no PEM"},

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
@@ -107,10 +108,10 @@ func (s *Server) readyz(w http.ResponseWriter, req *http.Request) {
 		fmt.Fprintln(w, "ok")
 	}
 	for _, reason := range r.Reasons {
-		fmt.Fprintln(w, "not ready:", reason)
+		fmt.Fprintln(w, "not ready:", catalog.Printable(reason))
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintln(w, "note:", note)
+		fmt.Fprintln(w, "note:", catalog.Printable(note))
 	}
 }
 
