@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,7 +58,9 @@ func (b *Bridge) passOn(w http.ResponseWriter, r *http.Request) {
 		b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Unavailable, Reason: fmt.Sprintf("cluster %s has passed the call on to %s as to the owner, and the actor is not here; a call passes one pair of bridges", from, view.Cluster)})
 		return
 	}
-	owner, refusal := view.Lead(caller.App, c.typ)
+	domain, known := b.identity.Domain()
+	own := known && (domain == "" || domain == caller.TrustDomain) || slices.Contains(view.Domains, caller.TrustDomain)
+	owner, refusal := view.Lead(own, catalog.Principal{Domain: caller.TrustDomain, App: caller.App}, c.typ)
 	if refusal != nil {
 		b.refuse(w, c, refusal)
 		return

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/sandbox/raced"
 )
 
@@ -23,9 +24,13 @@ func behind(t testing.TB, view *catalog.ActorView, sidecar http.HandlerFunc) *Br
 	server := httptest.NewServer(sidecar)
 	t.Cleanup(server.Close)
 	b, err := New(&Config{
-		Cluster: view.Cluster, Namespace: view.Namespace, Daprd: strings.TrimPrefix(server.URL, "http://"), Identity: identity.Config{Insecure: true},
+		Cluster: view.Cluster, Namespace: view.Namespace, Daprd: strings.TrimPrefix(server.URL, "http://"),
+		Identity: identitytest.NewCA(t).Config(catalog.BridgeApp(view.Namespace, view.Cluster)),
 	}, Injected{}, Tokens{app: "of the app", api: "of the API"}, slog.New(slog.DiscardHandler))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.identity.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.client.CloseIdleConnections)
@@ -34,7 +39,7 @@ func behind(t testing.TB, view *catalog.ActorView, sidecar http.HandlerFunc) *Br
 	return b
 }
 
-var westView = &catalog.ActorView{Namespace: "shop", Cluster: "west", Imports: []catalog.ActorImport{{
+var westView = &catalog.ActorView{Namespace: "shop", Cluster: "west", Domains: []string{"west.example"}, Imports: []catalog.ActorImport{{
 	Type: "Cart", Owner: "east", Callers: []string{"checkout"}, Allow: []catalog.Allow{{Cluster: "west"}},
 }}}
 
@@ -62,6 +67,11 @@ func TestACallPassesOneBridgeOnEachSide(t *testing.T) {
 	}{
 		{"by an app that may", []string{identity.CallerHeader, spiffe + "checkout"}, 200, ""},
 		{"by an app that may not", []string{identity.CallerHeader, spiffe + "mallory"}, 403, "ERR_ISTHMUS_DENIED"},
+		{"by one of a trust domain that the service names", []string{identity.CallerHeader, "spiffe://west.example/ns/shop/checkout"}, 200, ""},
+		{"by one of another trust domain", []string{identity.CallerHeader, "spiffe://north.example/ns/shop/checkout"}, 403, "shop/checkout of trust domain north.example is an app of another cluster"},
+		{"by the bridge of another trust domain", []string{identity.CallerHeader, "spiffe://north.example/ns/shop/isthmus-actors-north"}, 403, "is an app of another cluster"},
+		{"by one of another namespace", []string{identity.CallerHeader, "spiffe://public/ns/evil/checkout"}, 403, "evil/checkout is not of namespace shop"},
+		{"by one of both", []string{identity.CallerHeader, "spiffe://north.example/ns/evil/checkout"}, 403, "is an app of another cluster"},
 		{"by nobody that mTLS knows", []string{callerHeader, "shop/checkout"}, 403, "does not say who calls"},
 		{"by a name that is none", []string{identity.CallerHeader, "checkout"}, 403, "does not say who calls"},
 		{"that has passed a pair of bridges", []string{identity.CallerHeader, spiffe + "checkout", bridgedHeader, "north"}, 503, "a call passes one pair of bridges"},
@@ -93,6 +103,7 @@ func TestOnlyAnotherClustersBridgeIsTakenIn(t *testing.T) {
 	}{
 		{"the bridge of west for an app that may", spiffe + "isthmus-actors-west", "shop/checkout", 200, ""},
 		{"the bridge of west for one that may not", spiffe + "isthmus-actors-west", "shop/mallory", 403, "add it to spec.allow"},
+		{"the bridge of west for one of another namespace", spiffe + "isthmus-actors-west", "evil/checkout", 403, "only apps of a type's own namespace"},
 		{"an app that says it speaks for another", spiffe + "mallory", "shop/checkout", 403, "is not the bridge of another cluster"},
 		{"a bridge of another trust domain", "spiffe://elsewhere/ns/shop/isthmus-actors-west", "shop/checkout", 403, "is not of the trust domain"},
 		{"a bridge of another namespace", "spiffe://public/ns/finance/isthmus-actors-west", "shop/checkout", 403, "is not the bridge of another cluster"},

@@ -12,6 +12,7 @@ type ActorView struct {
 	Namespace string
 	Cluster   string // this one
 	Revision  uint64
+	Domains   []string      // trust domains whose apps are this cluster's
 	Imports   []ActorImport // by type; those that apps of the namespace select
 	Owned     []OwnedActors // by type
 	Clusters  []ActorCluster
@@ -24,7 +25,7 @@ type ActorImport struct {
 	Problem  string   // why nothing may be bridged; empty where it may
 	Stale    bool     // the owner's lease has run out
 	Draining bool     // the owner takes no new calls
-	Callers  []string // app-ids, sorted: their selection holds the type from that owner
+	Callers  []string // app-ids of the namespace, sorted: their selection holds the type from that owner
 	Allow    []Allow  // whom of this cluster the owner allows
 }
 
@@ -60,17 +61,22 @@ func (v *ActorView) Owns(typ string) *OwnedActors {
 	return &v.Owned[at]
 }
 
-// Lead returns the cluster that a caller's call of an actor goes to, or why it goes nowhere.
-func (v *ActorView) Lead(caller App, typ string) (owner string, refusal *Refusal) {
+// Lead returns the cluster that a caller's call of an actor goes to, or why it goes nowhere. own says
+// that the caller's trust domain is that of this cluster's apps.
+func (v *ActorView) Lead(own bool, by Principal, typ string) (owner string, refusal *Refusal) {
 	refuse := func(outcome Outcome, format string, args ...any) (string, *Refusal) {
 		return "", &Refusal{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
 	}
-	i := v.Import(typ)
+	caller, i := by.App, v.Import(typ)
 	selected := false
 	if i != nil {
 		_, selected = slices.BinarySearch(i.Callers, caller.ID)
 	}
 	switch {
+	case !own:
+		return refuse(Denied, "%s is an app of another cluster by its certificate, and this bridge takes calls of apps of cluster %s alone; if the app belongs here, name its trust domain in isthmus.yaml of the service, identity.trustDomains", by, v.Cluster)
+	case caller.Namespace != v.Namespace:
+		return refuse(Denied, "%s is not of namespace %s, and this bridge takes calls of that namespace's apps alone; apps of namespace %s call actors of their own, by a bridge there", caller, v.Namespace, caller.Namespace)
 	case i == nil || i.Problem == "" && i.Owner != "" && !selected:
 		return refuse(Denied, "%s may not call actors of type %s in another cluster: add it to spec.actors of the AppEndpoints %s", caller, typ, caller)
 	case i.Problem != "":
@@ -103,6 +109,8 @@ func (v *ActorView) Admit(by Principal, caller App, typ string) *Refusal {
 		return refuse(Denied, "%s is the bridge of cluster %s, and no Cluster object here has that name", by, from)
 	case v.Clusters[at].Domain != "" && by.Domain != "" && v.Clusters[at].Domain != by.Domain:
 		return refuse(Denied, "%s is not of the trust domain that the Cluster object %s names for its apps", by, from)
+	case caller.Namespace != v.Namespace:
+		return refuse(Denied, "%s of cluster %s is not of namespace %s, and only apps of a type's own namespace may call its actors", caller, from, v.Namespace)
 	case owned == nil:
 		return refuse(NotFound, "cluster %s does not own the actor type %s: no ActorType here names it", v.Cluster, typ)
 	case owned.Problem != "":

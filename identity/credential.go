@@ -45,6 +45,13 @@ func (c *credential) ID() (ID, bool) {
 	return m.id, true
 }
 
+// Domain is the trust domain of this cluster's apps, by the own certificate; empty, for any, when
+// insecure. known is false before there is a certificate.
+func (c *credential) Domain() (domain string, known bool) {
+	own, ok := c.ID()
+	return own.TrustDomain, ok || c.Insecure()
+}
+
 // Expires is when the current certificate ends to count, by itself or with its issuer; false if
 // there is none.
 func (c *credential) Expires() (time.Time, bool) {

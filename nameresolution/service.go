@@ -26,13 +26,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	if cfg.guard != nil && *cfg.guard == catalog.GuardEnforce && r.opts.PlainText {
 		return errors.New("isthmus configuration: guard: enforce needs mTLS, since the certificate names the caller; start daprd with --enable-mtls and Sentry's address, or write guard: observe")
 	}
-	r.guard = newGuard(r, cfg.guard, func() (string, bool) {
-		if id.Insecure() {
-			return "", true
-		}
-		own, ok := id.ID()
-		return own.TrustDomain, ok
-	}, r.log)
+	r.guard = newGuard(r, cfg.guard, id.Domain, r.log)
 	r.contact.blind = id.Ready
 	r.reached, r.zone = address, cfg.zone
 	drain, leave := context.WithCancel(context.Background())

@@ -196,11 +196,17 @@ func (a *authorizer) kindOf(ctx context.Context) (kind, identity.ID) {
 	}
 }
 
-// ownDomain tells whether apps of a trust domain are this cluster's.
-func (a *authorizer) ownDomain(domain string) bool {
+// domains are the trust domains whose apps are this cluster's.
+func (a *authorizer) domains() []string {
 	own, ok := a.identity.ID()
-	return ok && own.TrustDomain == domain || slices.Contains(a.trustDomains, domain)
+	if !ok {
+		return a.trustDomains
+	}
+	return append([]string{own.TrustDomain}, a.trustDomains...)
 }
+
+// ownDomain tells whether apps of a trust domain are this cluster's.
+func (a *authorizer) ownDomain(domain string) bool { return slices.Contains(a.domains(), domain) }
 
 // checkAccess refuses a call that the rules do not allow.
 func (a *authorizer) checkAccess(ctx context.Context, r rules, method string) error {

@@ -169,4 +169,26 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	if err := west.call("resolver", v1alpha1.Status_Status_FullMethodName, west.as(ca, identity.CLIApp(""), "foreign.example")); err != nil {
 		t.Errorf("an operator of a trust domain that is named: %v", err)
 	}
+	if got := west.domains(ca); !slices.Equal(got, []string{identitytest.TrustDomain, "foreign.example"}) {
+		t.Errorf("the bridge of a namespace is told that its cluster's trust domains are %q", got)
+	}
+}
+
+// domains are the trust domains that a bridge is told to take callers of.
+func (r *running) domains(ca *identitytest.CA) []string {
+	r.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+r.Addr("resolver").String(), grpc.WithTransportCredentials(r.as(ca, catalog.BridgeApp("shop", "west"), identitytest.TrustDomain)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := v1alpha1.NewActorsClient(conn).Watch(r.t.Context(), &v1alpha1.ActorsRequest{Namespace: "shop"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	told, err := stream.Recv()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return told.GetDomains()
 }

@@ -48,7 +48,9 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 	for {
 		view, ok, changed := sub.Follow()
 		if ok && view != sent {
-			if err := to.Send(wire.Actors(view)); err != nil {
+			m := wire.Actors(view)
+			m.Domains = s.access.domains()
+			if err := to.Send(m); err != nil {
 				return err
 			}
 			sent = view

@@ -7,7 +7,7 @@ import (
 
 // Actors is an actor view as a message.
 func Actors(v *catalog.ActorView) *v1alpha1.ActorsResponse {
-	m := &v1alpha1.ActorsResponse{Cluster: v.Cluster, Revision: v.Revision}
+	m := &v1alpha1.ActorsResponse{Cluster: v.Cluster, Revision: v.Revision, Domains: v.Domains}
 	for i := range v.Imports {
 		a := &v.Imports[i]
 		m.Imports = append(m.Imports, &v1alpha1.ImportedActors{
@@ -26,7 +26,7 @@ func Actors(v *catalog.ActorView) *v1alpha1.ActorsResponse {
 
 // ParseActors is the inverse of [Actors], for a namespace. The service has sorted its lists.
 func ParseActors(namespace string, m *v1alpha1.ActorsResponse) *catalog.ActorView {
-	v := &catalog.ActorView{Namespace: namespace, Cluster: m.GetCluster(), Revision: m.GetRevision()}
+	v := &catalog.ActorView{Namespace: namespace, Cluster: m.GetCluster(), Revision: m.GetRevision(), Domains: m.GetDomains()}
 	for _, a := range m.GetImports() {
 		v.Imports = append(v.Imports, catalog.ActorImport{
 			Type: a.GetType(), Owner: a.GetOwner(), Problem: a.GetProblem(), Stale: a.GetStale(), Draining: a.GetDraining(),

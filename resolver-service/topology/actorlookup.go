@@ -49,7 +49,7 @@ func (as *actors) decide(caller catalog.App, typ string) (d catalog.Decision, br
 			v.Imports = []catalog.ActorImport{as.imported(a, []*node{n})}
 			d.Rule += ", " + n.selection.Rule()
 		}
-		cluster, refusal := v.Lead(caller, typ)
+		cluster, refusal := v.Lead(true, catalog.Principal{App: caller}, typ)
 		switch {
 		case problem != "":
 			d.Outcome, d.Reason = catalog.Unavailable, problem

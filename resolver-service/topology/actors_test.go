@@ -24,7 +24,7 @@ func selectsActors(caller string, clusters ...string) *catalog.AppEndpoints {
 
 // lead is where the bridge of a namespace takes a call, in one line.
 func (g *Graph) lead(caller string) string {
-	owner, refusal := g.actors.keepView("shop", g.revision).Lead(app(caller), "Cart")
+	owner, refusal := g.actors.keepView("shop", g.revision).Lead(true, catalog.Principal{App: app(caller)}, "Cart")
 	if refusal != nil {
 		return refusal.Error()
 	}

@@ -33,7 +33,13 @@ func (m *mesh) outsider(t *testing.T, app catalog.App, callee *sandbox.Sidecar) 
 // outsiderAt is an outsider at an address, such as a gateway's, that gRPC's options lead to the callee.
 func (m *mesh) outsiderAt(t *testing.T, app, callee catalog.App, address string, options ...grpc.DialOption) *outsider {
 	t.Helper()
-	source, err := identity.New(identity.Config{Files: m.certificate(t, m.authority, app)}, app, quiet)
+	return m.outsiderIn(t, sandbox.AppTrustDomain, app, callee, address, options...)
+}
+
+// outsiderIn is one of a trust domain.
+func (m *mesh) outsiderIn(t *testing.T, domain string, app, callee catalog.App, address string, options ...grpc.DialOption) *outsider {
+	t.Helper()
+	source, err := identity.New(identity.Config{Files: m.certificateIn(t, domain, m.authority, app)}, app, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,12 @@ import (
 // roots.
 func (m *mesh) certificate(t *testing.T, by *sandbox.Authority, app catalog.App) *identity.Files {
 	t.Helper()
-	cert, key, err := by.Leaf(sandbox.AppTrustDomain, app)
+	return m.certificateIn(t, sandbox.AppTrustDomain, by, app)
+}
+
+func (m *mesh) certificateIn(t *testing.T, domain string, by *sandbox.Authority, app catalog.App) *identity.Files {
+	t.Helper()
+	cert, key, err := by.Leaf(domain, app)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6148,6 +6148,7 @@ type ActorsResponse struct {
 	Imports       []*ImportedActors      `protobuf:"bytes,3,rep,name=imports,proto3" json:"imports,omitempty"`
 	Owned         []*OwnedActors         `protobuf:"bytes,4,rep,name=owned,proto3" json:"owned,omitempty"`
 	Clusters      []*ActorCluster        `protobuf:"bytes,5,rep,name=clusters,proto3" json:"clusters,omitempty"`
+	Domains       []string               `protobuf:"bytes,6,rep,name=domains,proto3" json:"domains,omitempty"` // trust domains whose apps are of the answering cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6213,6 +6214,13 @@ func (x *ActorsResponse) GetOwned() []*OwnedActors {
 func (x *ActorsResponse) GetClusters() []*ActorCluster {
 	if x != nil {
 		return x.Clusters
+	}
+	return nil
+}
+
+func (x *ActorsResponse) GetDomains() []string {
+	if x != nil {
+		return x.Domains
 	}
 	return nil
 }
@@ -10495,13 +10503,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"-\n" +
 	"\rActorsRequest\x12\x1c\n" +
-	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\xf3\x01\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\"\x8d\x02\n" +
 	"\x0eActorsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12:\n" +
 	"\aimports\x18\x03 \x03(\v2 .isthmus.v1alpha1.ImportedActorsR\aimports\x123\n" +
 	"\x05owned\x18\x04 \x03(\v2\x1d.isthmus.v1alpha1.OwnedActorsR\x05owned\x12:\n" +
-	"\bclusters\x18\x05 \x03(\v2\x1e.isthmus.v1alpha1.ActorClusterR\bclusters\"\xcf\x01\n" +
+	"\bclusters\x18\x05 \x03(\v2\x1e.isthmus.v1alpha1.ActorClusterR\bclusters\x12\x18\n" +
+	"\adomains\x18\x06 \x03(\tR\adomains\"\xcf\x01\n" +
 	"\x0eImportedActors\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x18\n" +
