@@ -30,6 +30,7 @@ type problems struct {
 	dirs  []string // that are always written to
 	name  string   // of the store
 	store any      // may be a configstore.Lacker
+	id    *storeIdentity
 	log   *slog.Logger
 	found atomic.Pointer[[]*v1alpha1.Problem]
 }
@@ -40,6 +41,7 @@ func (s *Service) followProblems(ctx context.Context) error {
 		dirs = append(dirs, filepath.Dir(s.cfg.Store.Path()))
 	}
 	s.problems.dirs, s.problems.name, s.problems.store, s.problems.log = dirs, s.cfg.Store.Name(), s.store, s.log
+	s.problems.id = &s.storeIdentity
 	return s.problems.run(ctx)
 }
 
@@ -62,7 +64,7 @@ func (p *problems) all() []*v1alpha1.Problem {
 
 func (p *problems) look(ctx context.Context) {
 	was := p.all()
-	now := append(p.disks(), p.lacks(ctx, was)...)
+	now := slices.Concat(p.disks(), p.identity(), p.lacks(ctx, was))
 	now = now[:min(len(now), mostOfProblems)]
 	for _, n := range now {
 		if i := slices.IndexFunc(was, same(n)); i >= 0 {
@@ -123,4 +125,12 @@ func (p *problems) lacks(ctx context.Context, was []*v1alpha1.Problem) (all []*v
 		all = append(all, &v1alpha1.Problem{Check: check.StoreServer, Name: p.name, What: what})
 	}
 	return all
+}
+
+// identity is what is wrong with the identity in the store.
+func (p *problems) identity() []*v1alpha1.Problem {
+	if p.id == nil || p.id.problem() == "" {
+		return nil
+	}
+	return []*v1alpha1.Problem{{Check: check.StoreIdentity, Name: p.name, What: p.id.problem()}}
 }

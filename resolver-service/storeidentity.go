@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -11,8 +13,12 @@ import (
 )
 
 // storeIdentity is what tells this cluster from another of its name: the identity of its config store,
-// once that is known.
-type storeIdentity struct{ id live.Value[string] }
+// once that is known. It stays until the service ends, since peers refuse another one beside it.
+type storeIdentity struct {
+	id    live.Value[string]
+	wrong live.Value[string]
+	every time.Duration // how often the store is asked; 0: identityEvery
+}
 
 // get returns it, empty while it is not known. It may be called concurrently.
 func (s *storeIdentity) get() string {
@@ -20,39 +26,71 @@ func (s *storeIdentity) get() string {
 	return id
 }
 
-// Pauses after a store did not answer.
+// problem is what is wrong with the identity that the store has; empty for nothing.
+func (s *storeIdentity) problem() string {
+	wrong, _ := s.wrong.Load()
+	return wrong
+}
+
+// Pauses between two questions, and after a store did not answer.
 const (
+	identityEvery        = 30 * time.Second
 	identityPause        = time.Second
 	longestIdentityPause = time.Minute
 )
 
-// follow asks the store once it has been read and again whenever it is back from an outage, since it
-// may be a restored one then. It asks no empty store: that may be one that has lost its data. If an
-// identity has been lost with the data, the store gets the former one.
+// follow asks the store once it has been read, again whenever it is back from an outage, and now and
+// then. If an identity has been lost, the store gets the former one. It asks no empty store: that may
+// be one that has lost its data.
 func (s *storeIdentity) follow(ctx context.Context, store configstore.Store, status *live.Value[configstore.Status]) error {
 	from, ok := store.(configstore.Identifier)
 	if !ok {
 		<-ctx.Done()
 		return nil
 	}
-	for asked, failures := false, 0; ; {
+	var due <-chan time.Time // nil: the store was not readable
+	for failures := 0; ; {
 		now, _, changed := status.Follow()
-		readable := now.Synced && now.Err == nil && now.Objects > 0
-		asked = asked && readable
-		if readable && !asked {
-			id, err := from.Identity(ctx, cmp.Or(s.get(), rand.Text()))
-			if err == nil {
-				s.id.Store(id)
-				asked, failures = true, 0
-			} else if live.Sleep(ctx, live.Jitter(live.Backoff(identityPause, longestIdentityPause, failures))) {
+		switch readable := now.Synced && now.Err == nil && now.Objects > 0; {
+		case !readable:
+			due = nil
+		case due == nil:
+			pause := cmp.Or(s.every, identityEvery)
+			if s.ask(ctx, from) {
+				failures = 0
+			} else {
+				pause = live.Backoff(identityPause, longestIdentityPause, failures)
 				failures++
-				continue
 			}
+			due = time.After(live.Jitter(pause))
 		}
 		select {
 		case <-changed:
+		case <-due:
+			due = nil
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// ask asks the store once, and tells whether it has answered.
+func (s *storeIdentity) ask(ctx context.Context, from configstore.Identifier) bool {
+	own, wrong := s.get(), ""
+	id, err := configstore.Identity(ctx, from, cmp.Or(own, rand.Text()))
+	switch {
+	case errors.Is(err, configstore.ErrIdentity):
+		wrong = err.Error()
+	case err != nil:
+		return false
+	case own == "" && id != "":
+		s.id.Store(id)
+	case own != id && id != "":
+		wrong = fmt.Sprintf("the store says that this cluster is %s, and this replica goes by %s until it ends; "+
+			"if the other replicas go by that one too, %s; otherwise restart those that do not go by the store's", id, own, configstore.DeleteIdentity)
+	}
+	if wrong != s.problem() {
+		s.wrong.Store(wrong)
+	}
+	return true
 }

@@ -13,7 +13,7 @@ import (
 
 // Problem is something that is not as it should be, of one or of several alike.
 type Problem struct {
-	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, calls, disk, store-server, dns upstream, xds client, or the use of a certificate
+	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, calls, disk, store-server, store-identity, dns upstream, xds client, or the use of a certificate
 	Names []string `json:"names" yaml:"names"` // of the subjects, in natural order
 	What  string   `json:"what" yaml:"what"`   // of the first of them
 

@@ -146,9 +146,9 @@ func identify(ctx context.Context, from configstore.Reader, to configstore.Write
 	if !ok || !takes {
 		return nil
 	}
-	id, err := source.Identity(ctx, "")
+	id, err := configstore.Identity(ctx, source, "")
 	if err == nil && id != "" {
-		_, err = target.Identity(ctx, id)
+		_, err = configstore.Identity(ctx, target, id)
 	}
 	if err != nil {
 		return fmt.Errorf("all objects are copied; copy the identity of the store: %w; copy again", err)

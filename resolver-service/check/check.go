@@ -98,6 +98,7 @@ var Table = []Check{
 	{Name: "store", look: store},
 	{Name: "store-writes", try: storeWrites},
 	{Name: StoreServer, look: problems(StoreServer)},
+	{Name: StoreIdentity, look: problems(StoreIdentity)},
 	{Name: Disk, look: problems(Disk)},
 	{Name: "objects", look: refusedObjects},
 	{Name: "sources", look: sources},

@@ -194,8 +194,9 @@ func storeWrites(ctx context.Context, f *Facts) []Result {
 
 // The checks of what the service finds by itself.
 const (
-	StoreServer = "store-server"
-	Disk        = "disk"
+	StoreServer   = "store-server"
+	StoreIdentity = "store-identity"
+	Disk          = "disk"
 )
 
 // problems finds what the service has found for one check.

@@ -7020,7 +7020,7 @@ func (x *StatusResponse) GetProblems() []*Problem {
 // lacks a setting.
 type Problem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // of isthmus check that has it: disk or store-server
+	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // of isthmus check that has it: disk, store-server or store-identity
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`   // the disk's directory, or the store
 	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`   // and what to do, behind a semicolon
 	SinceUnixMs   int64                  `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
