@@ -73,7 +73,7 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return incoming{m.GetEcho(), m.GetService(), func(at time.Time) error { return apply(m, at) }}, err
+		return incoming{m.GetEcho(), cleanService(m.GetService()), func(at time.Time) error { return apply(m, at) }}, err
 	}, nil
 }
 
@@ -148,6 +148,6 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval
 	}
 	return func() (incoming, error) {
 		m, err := stream.Recv()
-		return incoming{m.GetEcho(), m.GetService(), func(at time.Time) error { return apply(m, at) }}, err
+		return incoming{m.GetEcho(), cleanService(m.GetService()), func(at time.Time) error { return apply(m, at) }}, err
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 // namesakeAfter is how long the first service has to be heard after another has answered under the
@@ -39,6 +40,11 @@ func (s secondCluster) Error() string {
 		"if it has replaced the first, apply the Cluster object again with it alone", s.cluster, s.other, s.first)
 }
 
+// cleanService makes what a peer says of its identity fit to be kept and logged.
+func cleanService(service string) string {
+	return catalog.Printable(catalog.Clip(service, configstore.MaxIdentity))
+}
+
 // admit tells whether the service that a stream has reached is the cluster. heard is when the first
 // was heard last. The text is news for the log: another service is refused, or has taken the place of
 // the first. A service that does not say who it is, is admitted.
@@ -46,7 +52,6 @@ func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, he
 	if service == "" {
 		return "", nil
 	}
-	service = catalog.Printable(service[:min(len(service), maxName)])
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, beside := &s.namesakes, false

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -117,4 +118,27 @@ func TestOneClusterOfANameIsLetIn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a peer says of itself is bounded where it is logged.
+func TestALongIdentityIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		long := strings.Repeat("x", 1<<20)
+		service(t, n, "one", "orders", "east-gw")
+		service(t, n, "two\x1b[2J"+long, "ledger", "twin-gw")
+		var log bytes.Buffer
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw", "twin-gw"))
+		west.takes(2*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
+		for _, e := range west.events.After(0, time.Time{}) {
+			fmt.Fprintln(&log, e)
+		}
+		if text := log.String(); len(text) > 10_000 || !strings.Contains(text, "two?[2Jxx") {
+			t.Errorf("%d bytes: %.500q", len(text), text)
+		}
+		// A peer's name is as long as it likes until it is checked.
+		if err := NewServer(west.cfg, west.topology, quiet).admit(t.Context(), long); len(err.Error()) > 2*maxReason {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+	})
 }

@@ -179,7 +179,7 @@ func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alph
 // admit tells whether the caller may ask in the name of a cluster.
 func (s *Server) admit(ctx context.Context, cluster string) error {
 	if err := catalog.CheckCluster(cluster); err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
+		return status.Error(codes.InvalidArgument, catalog.Clip(err.Error(), maxReason)) // it has the name, of any length
 	}
 	if cluster == s.cfg.Cluster {
 		return status.Errorf(codes.FailedPrecondition,
