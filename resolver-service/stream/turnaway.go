@@ -52,9 +52,10 @@ func newTurnAway() *turnAway { return &turnAway{visits: map[*visit]struct{}{}} }
 // TurnAway ends streams and has their clients go to other replicas, for a reason. Their instances
 // stay until they have registered elsewhere, or had the time for it. An empty reason lifts that.
 //
-// If it is sure that another replica is better, it ends all streams and refuses new ones. Otherwise it
-// sends away clients that know another replica, each once in [TurnAwayEvery]: a client says when it
-// was turned away, so the replica that it goes to keeps it, even if that one hears no more.
+// Only clients that know another replica are sent away. If it is sure that another replica is better,
+// it ends their streams and refuses new ones. Otherwise it sends each away once in [TurnAwayEvery]: a
+// client says when it was turned away, so the replica that it goes to keeps it, even if that one hears
+// no more.
 func (s *Server) TurnAway(why string, sure bool) {
 	a := s.away
 	a.mu.Lock()
@@ -70,7 +71,7 @@ func (s *Server) TurnAway(why string, sure bool) {
 	}
 	a.came = map[appSource]time.Time{}
 	for v := range a.visits {
-		if sure || v.mayTry(now) {
+		if v.others && (sure || v.mayTry(now)) {
 			v.end(a.cause)
 		}
 	}
@@ -108,8 +109,11 @@ func (a *turnAway) admit(client appSource, h *hello, now time.Time) (v *visit, l
 
 // refuses tells whether a client must go to another replica first; mu is held.
 func (a *turnAway) refuses(client appSource, v *visit, now time.Time) bool {
-	if a.cause == nil || !a.sure {
-		return a.cause != nil && v.mayTry(now)
+	switch {
+	case a.cause == nil || !v.others:
+		return false
+	case !a.sure:
+		return v.mayTry(now)
 	}
 	first, known := a.came[client]
 	since := now.Sub(first)

@@ -17,19 +17,23 @@ func TestWhoIsTurnedAway(t *testing.T) {
 	s := &Server{away: newTurnAway()}
 	now := time.Now()
 	admitted := func(client appSource) bool {
-		_, _, err := s.away.admit(client, &hello{}, now)
+		_, _, err := s.away.admit(client, &hello{others: true}, now)
 		if err != nil && status.Code(err) != codes.Unavailable {
 			t.Fatal(err)
 		}
 		return err == nil
 	}
-	before, _, err := s.away.admit(a, &hello{}, now)
-	if err != nil {
-		t.Fatal(err)
+	before, _, err := s.away.admit(a, &hello{others: true}, now)
+	alone, _, other := s.away.admit(b, &hello{}, now)
+	if err != nil || other != nil {
+		t.Fatal(err, other)
 	}
 	s.TurnAway("east is not heard", true)
-	if before.Err() == nil {
-		t.Fatal("streams go on")
+	if before.Err() == nil || alone.Err() != nil {
+		t.Fatalf("streams end: %v; of a client that knows no other replica: %v", before.Err(), alone.Err())
+	}
+	if _, _, err := s.away.admit(b, &hello{}, now); err != nil {
+		t.Fatalf("a client that knows no other replica is turned away: %v", err)
 	}
 	for _, step := range []struct {
 		after  time.Duration
@@ -53,7 +57,7 @@ func TestWhoIsTurnedAway(t *testing.T) {
 		now = began
 	}
 	now = now.Add(2 * TurnAwayFor)
-	until, _, err := s.away.admit(b, &hello{}, now)
+	until, _, err := s.away.admit(b, &hello{others: true}, now)
 	s.TurnAway("east and north are not heard", true)
 	if err != nil || until.Err() != nil {
 		t.Error("a client that found no other replica is turned away by another reason")
