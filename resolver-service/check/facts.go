@@ -265,8 +265,12 @@ func peerNames(f *Facts) (all []Result) {
 			text = e
 		}
 		if text != "" {
+			level := Fail
+			if strings.Contains(text, "does not say who it is") {
+				level = Warn
+			}
 			found, fix := split(text)
-			all = append(all, Result{Level: Fail, Kind: ofPeer, Name: p.GetCluster(), Found: found, Fix: fix})
+			all = append(all, Result{Level: level, Kind: ofPeer, Name: p.GetCluster(), Found: found, Fix: fix})
 		}
 	}
 	return all

@@ -222,7 +222,10 @@ type clientStream struct {
 	replacement chan *gatewayConn // the result of watchSilence
 	receiving   atomic.Bool       // a message is being processed: the delay is on this side
 	heard       bool
-	service     string // that answers; linkStatus.mu guards it
+	// Who answers; linkStatus.mu guards it.
+	service string
+	since   time.Time // the first message that did not say so
+	at      string    // the gateway that it came by
 }
 
 // read reads the stream until it fails.

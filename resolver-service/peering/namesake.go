@@ -23,6 +23,7 @@ const maxNamesakes = 8
 type namesakes struct {
 	service string // whose exports count; empty: nobody has said
 	others  map[string]*namesake
+	silent  string // gateway that was last news for a server that does not say who it is
 }
 
 // namesake is another service of the name.
@@ -47,13 +48,13 @@ func cleanService(service string) string {
 
 // admit tells whether the service that a stream has reached is the cluster. heard is when the first
 // was heard last. The text is news for the log: another service is refused, or has taken the place of
-// the first. A service that does not say who it is, is admitted.
+// the first. A service that does not say who it is, is admitted: one's own may be of an older release.
 func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, heard time.Time) (news string, err error) {
-	if service == "" {
-		return "", nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if service == "" {
+		return s.noteSilent(t, gateway), nil
+	}
 	n, beside := &s.namesakes, false
 	for other := range s.streams {
 		beside = beside || other.service == n.service
@@ -78,10 +79,34 @@ func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, he
 	return news, secondCluster{cluster, service, n.service}
 }
 
-// second is the text about another service of the name; mu is held.
+// noteSilent notes a message that does not say who has sent it; mu is held. It is news if the stream has
+// not said so for [namesakeAfter], since a service may start without knowing it, and others do.
+func (s *linkStatus) noteSilent(t *clientStream, gateway string) (news string) {
+	if t.since.IsZero() {
+		t.since, t.at = time.Now(), gateway
+	}
+	if !s.silent(t) || s.namesakes.silent == gateway {
+		return ""
+	}
+	s.namesakes.silent = gateway
+	return "a server behind a peer's gateways does not say who it is, while others do; it is let in, and may be another cluster"
+}
+
+// silent tells whether a stream is of a server that does not say who it is, while others do; mu is held.
+func (s *linkStatus) silent(t *clientStream) bool {
+	return t.service == "" && s.namesakes.service != "" && !t.since.IsZero() && time.Since(t.since) >= namesakeAfter
+}
+
+// second is the text about another service of the name, or about one that may be; mu is held.
 func (s *linkStatus) second(cluster string) string {
 	for service, o := range s.namesakes.others {
 		return fmt.Sprintf("at gateway %s %v", o.gateway, secondCluster{cluster, service, s.namesakes.service})
+	}
+	for t := range s.streams {
+		if s.silent(t) {
+			return fmt.Sprintf("a server behind this peer's gateways, at %s, does not say who it is, while others do; if it is no replica of cluster %s, remove its gateway from spec.gateways; "+
+				"if it is one, upgrade it, or let it read the identity of its store", t.at, cluster)
+		}
 	}
 	return ""
 }

@@ -84,8 +84,30 @@ func TestASecondClusterOfTheNameIsRefused(t *testing.T) {
 	})
 }
 
-// What isn't a second cluster is let in: replicas, a restart, a new installation, and a service that
-// does not say who it is.
+// One that does not say who it is may be an older release of the first, or another cluster. It is let
+// in and named.
+func TestAServerThatDoesNotSayWhoItIsIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		service(t, n, "one", "orders", "east-gw")
+		silent := service(t, n, "", "orders", "twin-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw", "twin-gw"))
+		said := func() string { return west.status().GetSecondService() }
+		west.takes(2*time.Minute, "it is named", func() bool {
+			return strings.HasPrefix(said(), "a server behind this peer's gateways, at twin-gw:15443, does not say who it is, while others do; ")
+		})
+		west.takes(time.Minute, "an event", func() bool {
+			return strings.Contains(fmt.Sprint(west.events.After(0, time.Time{})), "a server behind a peer's gateways does not say who it is")
+		})
+		if !west.ok() {
+			t.Errorf("orders: %s", west.outcome("checkout", "orders"))
+		}
+		silent.kill("twin-gw")
+		west.takes(time.Minute, "it is gone", func() bool { return said() == "" && west.ok() })
+	})
+}
+
+// What isn't a second cluster is let in: replicas, a restart, and a new installation.
 func TestOneClusterOfANameIsLetIn(t *testing.T) {
 	for name, then := range map[string]func(t *testing.T, n *peeringtest.Network, first *site){
 		"a replica": func(t *testing.T, n *peeringtest.Network, first *site) { service(t, n, "one", "orders", "twin-gw") },
@@ -97,7 +119,6 @@ func TestOneClusterOfANameIsLetIn(t *testing.T) {
 			first.kill("east-gw")
 			first.again("two", "east-gw")
 		},
-		"an older release": func(t *testing.T, n *peeringtest.Network, first *site) { service(t, n, "", "orders", "twin-gw") },
 		"what was replaced": func(t *testing.T, n *peeringtest.Network, first *site) {
 			service(t, n, "two", "orders", "twin-gw")
 			first.kill("east-gw")

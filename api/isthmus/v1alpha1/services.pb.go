@@ -8203,7 +8203,7 @@ type PeerStatus struct {
 	ClockAheadMs int64  `protobuf:"varint,23,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"` // of this service's; negative where it is behind
 	// The newest times that the lease ran out, the oldest first; at most 16.
 	RecentLapses []*Lapse `protobuf:"bytes,24,rep,name=recent_lapses,json=recentLapses,proto3" json:"recent_lapses,omitempty"`
-	// About another cluster that answers under this one's name, and is refused; empty without one.
+	// About another cluster that answers under this one's name, and is refused, or that may; empty without one.
 	SecondService string `protobuf:"bytes,25,opt,name=second_service,json=secondService,proto3" json:"second_service,omitempty"`
 	// Other replicas of this cluster that hear it, while this one has not for so long that it sends
 	// its sidecars to them.
