@@ -74,8 +74,8 @@ test test-worlds test-alone test-daprd: export CGO_ENABLED = 0
 test test-raced test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -buildvcs=false
 test: $(if $(wildcard $(BIN)/daprd),deps-demo build) ## everyday tests: all that needs no server, and the demo once its programs are there
 	@echo "with the race detector, what links little; then the rest. make test-all has all of it, and servers"
-	$(SHORT) $(RACED) -short $$(.ci/packages light)
-	$(SHORT) $(TEST) -short $$(.ci/packages heavy)
+	$(SHORT) $(RACED) -short -p 4 $$(.ci/packages light)
+	$(SHORT) $(TEST) -short -p 4 $$(.ci/packages heavy)
 test-all: deps build ## all tests, against the real servers; after make test
 	@$(MAKE) --no-print-directory -j 2 test-raced test-daprd
 	@$(MAKE) --no-print-directory test-worlds
