@@ -1,14 +1,17 @@
 package consulapi
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/sandbox/silentclient"
 )
 
 // TestWhoSendsNoBodyIsCutOff, whatever it asks for: also where nobody reads the body that it
@@ -50,24 +53,6 @@ func TestALongAnswerIsNoSlowBody(t *testing.T) {
 	}
 }
 
-// oneConnection is a listener with a client that is there already.
-type oneConnection struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func (l *oneConnection) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *oneConnection) Close() error   { close(l.closed); return nil }
-func (l *oneConnection) Addr() net.Addr { return &net.TCPAddr{} }
-
 // TestOnlyWhoSaysNothingIsCutOff: half a head, and no further request; an answer may take as long as a
 // blocking query.
 func TestOnlyWhoSaysNothingIsCutOff(t *testing.T) {
@@ -77,10 +62,7 @@ func TestOnlyWhoSaysNothingIsCutOff(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n":       idleTimeout,
 		"GET /blocks HTTP/1.1\r\nHost: x\r\n\r\n": blocking + idleTimeout,
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			conn, client := net.Pipe()
-			l := &oneConnection{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
-			l.conns <- conn
+		silentclient.IsClosed(t, text, limit, func(ctx context.Context, l net.Listener) error {
 			server := impatient(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 				if q.URL.Path == "/blocks" {
 					select {
@@ -89,20 +71,11 @@ func TestOnlyWhoSaysNothingIsCutOff(t *testing.T) {
 					}
 				}
 			}))
-			done := make(chan error, 1)
-			go func() { done <- server.Serve(l) }()
-			began := time.Now()
-			if _, err := io.WriteString(client, text); err != nil {
-				t.Fatal(err)
+			context.AfterFunc(ctx, func() { server.Close() })
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
 			}
-			_ = client.SetReadDeadline(began.Add(time.Hour))
-			_, err := io.Copy(io.Discard, client)
-			if took := time.Since(began); err != nil || took < limit || took > limit+time.Second {
-				t.Errorf("%q: closed after %s (%v), want it after %s", text, took, err, limit)
-			}
-			client.Close()
-			server.Close()
-			<-done
+			return nil
 		})
 	}
 }
