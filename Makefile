@@ -58,24 +58,23 @@ MODULES := . $(DAPRD_MODULE) tools tests/sdks/go
 HEAVY := 700
 
 # Which packages a run has says .ci/packages. What debuggers read would be a third of the time to link.
-TEST := go test -vet=off -ldflags '-s -w'
-RACED := CGO_ENABLED=1 $(TEST) -race
+LEAN := -vet=off -ldflags '-s -w'
 # Only what the demo has built is run: so these tests take as long on each machine.
-SHORT := ISTHMUS_TEST_PROGRAMS=isthmus,daprd,sentry,placement
+SHORT := ISTHMUS_TEST_PROGRAMS=demo
 # Most packages wait for servers rather than for a processor, so more of them run at a time than there are
 # processors. The few tests that fail run once more, each by itself, and both outcomes are printed; a data
 # race, or many failures, end the run.
 TEST_PACKAGES ?= 6
 AGAIN = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json) --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
-ALL := -vet=off -timeout 20m -ldflags '-s -w'
+ALL := $(LEAN) -timeout 20m
 
 .PHONY: test test-all test-raced test-worlds test-alone test-daprd test-changed test-install before lint fuzz bench demo
 test test-worlds test-alone test-daprd: export CGO_ENABLED = 0
 test test-raced test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -buildvcs=false
 test: $(if $(wildcard $(BIN)/daprd),deps-demo build) ## everyday tests: all that needs no server, and the demo once its programs are there
 	@echo "with the race detector, what links little; then the rest. make test-all has all of it, and servers"
-	$(SHORT) $(RACED) -short -p 4 $$(.ci/packages light)
-	$(SHORT) $(TEST) -short -p 4 $$(.ci/packages heavy)
+	$(SHORT) CGO_ENABLED=1 go test $(LEAN) -short -p 4 -race $$(.ci/packages light)
+	$(SHORT) go test $(LEAN) -short -p 4 $$(.ci/packages heavy)
 test-all: deps build ## all tests, against the real servers; after make test
 	@$(MAKE) --no-print-directory -j 2 test-raced test-daprd
 	@$(MAKE) --no-print-directory test-worlds

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 )
 
 // ErrNone is returned, wrapped, for a program that is not there.
@@ -16,10 +14,11 @@ var ErrNone = errors.New("binary not found")
 // Find finds a program: where [Variable] says, else in bin/ of this repository or of a directory above
 // the current one, else beside this program. One that systems have a package of, such as PostgreSQL or
 // dig, may also be on the PATH, or where the package puts it; a daprd on the PATH has no Isthmus in it.
-// Where ISTHMUS_TEST_PROGRAMS names programs, with commas between them, there are no others.
+// Where ISTHMUS_TEST_PROGRAMS is "demo", those of the table that the demo does not run are not there.
 func Find(name string) (string, error) {
-	if only := os.Getenv("ISTHMUS_TEST_PROGRAMS"); only != "" && !slices.Contains(strings.Split(only, ","), name) {
-		return "", fmt.Errorf("%s: %w among those of this run, ISTHMUS_TEST_PROGRAMS=%s; %s runs it", name, ErrNone, only, Tests.Runs())
+	p, known := Named(name)
+	if known && p.Need > Demo && os.Getenv("ISTHMUS_TEST_PROGRAMS") == "demo" {
+		return "", fmt.Errorf("%s: %w among those of the demo, to which ISTHMUS_TEST_PROGRAMS limits this run; %s runs it", name, ErrNone, p.Need.Runs())
 	}
 	variable := Variable(name)
 	if path := os.Getenv(variable); path != "" {
@@ -48,7 +47,7 @@ func Find(name string) (string, error) {
 		}
 	}
 	remedy := "build it with: make build"
-	if p, known := Named(name); known {
+	if known {
 		if path, ok := p.Installed("/", exec.LookPath); ok {
 			return path, nil
 		}
