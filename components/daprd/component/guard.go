@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dapr/components-contrib/middleware"
+	daprmetadata "github.com/dapr/dapr/pkg/api/grpc/metadata"
 	pipeline "github.com/dapr/dapr/pkg/components/middleware/http"
 	"github.com/dapr/dapr/pkg/diagnostics/utils"
 	daprmiddleware "github.com/dapr/dapr/pkg/middleware"
@@ -17,7 +18,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -98,7 +98,7 @@ func (g *guard) relay(ctx context.Context, to catalog.App) error {
 
 // passesOn is relay for a proxied call before daprd sees it: for a callee that is a URL it makes no lookup.
 func (g *guard) passesOn(ctx context.Context, in *call) error {
-	md, _ := metadata.FromIncomingContext(ctx)
+	md, _ := daprmetadata.FromIncomingContext(ctx) // the copy that daprd reads, too
 	to := callee(md)
 	if _, ok := g.fromSidecar(ctx); !ok || to == "" || takes(g.self, to) {
 		return nil
