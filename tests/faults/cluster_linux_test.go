@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,8 @@ import (
 // plan says what a cluster is to be.
 type plan struct {
 	name     string
-	replicas int // of its resolver service, over one etcd; 0: one, with a store embedded in it
+	replicas int    // of its resolver service, over one etcd; 0: one, with a store embedded in it
+	dir      string // of its files; "": a temporary one
 }
 
 // cluster is one cluster in a place of its own. Its connections to others come from one
@@ -53,7 +55,7 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 	if c.place, err = l.Place(address(number, 1), c.gateways[0], c.gateways[1]); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := cmp.Or(p.dir, t.TempDir())
 	if keep := os.Getenv("ISTHMUS_FAULTS_DIR"); keep != "" {
 		dir = filepath.Join(keep, p.name)
 	}

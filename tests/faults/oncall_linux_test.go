@@ -2,12 +2,14 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -38,6 +40,7 @@ const (
 type shift struct {
 	*lab
 	t       *testing.T
+	disk    string // the file system that the caller's cluster has to itself
 	callers []*caller
 	console *sandbox.Console
 	browser *http.Client
@@ -62,10 +65,12 @@ var surfaces = []surface{
 	}},
 }
 
-// trouble is a fault: it is made, and mended by what making it returns.
+// trouble is a fault: it is made, and mended by what making it returns. One that fails no call may
+// be to be seen all the same: says is what the surfaces of the whole cluster then name.
 type trouble struct {
 	name string
 	make func(*shift) (mend func(), err error)
+	says string
 }
 
 // TestOnCall makes faults under calls, first one of each kind and then random ones, and wants no surface
@@ -89,7 +94,16 @@ func TestOnCall(t *testing.T) {
 
 func newShift(t *testing.T) *shift {
 	t.Helper()
-	s := &shift{lab: newLab(t, plan{name: "west"}, plan{name: "east"}, plan{name: "north"}), t: t}
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &shift{disk: disk, lab: newLab(t, plan{name: "west", dir: disk}, plan{name: "east"}, plan{name: "north"}), t: t}
 	s.west.apply(t, s.selected(), selection("cart", "orders: east north", "stock: local"), selection("billing", "stock: local"))
 	s.east.apply(t, export("orders"))
 	s.north.apply(t, export("orders"))
@@ -206,6 +220,9 @@ func (s *shift) endure(fault trouble) {
 	if !looked {
 		s.t.Logf("%s: no calls went on failing", fault.name)
 	}
+	if fault.says != "" {
+		s.named(fault)
+	}
 	mend()
 	s.calm(meshtest.Patience)
 }
@@ -224,6 +241,19 @@ func (s *shift) look(fault trouble, c *caller) {
 			s.t.Errorf("%s: calls of %s to %s fail, and %s does not name the callee:\n%s", fault.name, c.from.App, c.to, each.name, text)
 		}
 		s.t.Logf("%s: %s says:\n%s", fault.name, each.name, text[:min(len(text), 1500)])
+	}
+}
+
+// named wants each surface of the cluster to name a fault by now.
+func (s *shift) named(fault trouble) {
+	s.t.Helper()
+	for _, each := range surfaces {
+		if each.name == "explain" { // is asked about one call
+			continue
+		}
+		if well, text := each.says(s, s.callers[0]); well || !strings.Contains(text, fault.says) {
+			s.t.Errorf("%s: %s does not say %q:\n%s", fault.name, each.name, fault.says, text)
+		}
 	}
 }
 
@@ -287,8 +317,27 @@ func (s *shift) slow(takes time.Duration) (mend func(), err error) {
 	return func() { app.Slow(0) }, nil
 }
 
+// fill leaves no room on the disk of the caller's cluster.
+func (s *shift) fill() (mend func(), err error) {
+	f, err := os.CreateTemp(s.disk, "full-*")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for block := make([]byte, 1<<20); err == nil && len(block) > 0; {
+		if _, err = f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block, err = block[:len(block)/2], nil
+		}
+	}
+	return func() {
+		if err := os.Remove(f.Name()); err != nil {
+			s.t.Error(err)
+		}
+	}, err
+}
+
 var troubles = []trouble{
-	{"the app is dead", func(s *shift) (func(), error) {
+	{name: "the app is dead", make: func(s *shift) (func(), error) {
 		app := s.east.sidecars["orders 1"].Behind
 		app.Stop()
 		return func() {
@@ -297,21 +346,21 @@ var troubles = []trouble{
 			}
 		}, nil
 	}},
-	{"the app is slow", func(s *shift) (func(), error) { return s.slow(6 * time.Second) }},
-	{"the app hangs", func(s *shift) (func(), error) { return s.slow(20 * time.Second) }},
-	{"the selection is deleted", func(s *shift) (func(), error) {
+	{name: "the app is slow", make: func(s *shift) (func(), error) { return s.slow(6 * time.Second) }},
+	{name: "the app hangs", make: func(s *shift) (func(), error) { return s.slow(20 * time.Second) }},
+	{name: "the selection is deleted", make: func(s *shift) (func(), error) {
 		return s.remove(s.west, s.selected(), "aep", namespace+"/checkout")
 	}},
-	{"the export is deleted", func(s *shift) (func(), error) {
+	{name: "the export is deleted", make: func(s *shift) (func(), error) {
 		return s.remove(s.east, export("orders"), "AppExport", namespace+"/orders")
 	}},
-	{"the callee's Cluster is deleted", func(s *shift) (func(), error) {
+	{name: "the callee's Cluster is deleted", make: func(s *shift) (func(), error) {
 		return s.remove(s.west, clusterObject(s.east, staleAfter()), "Cluster", "east")
 	}},
-	{"the caller's Cluster is deleted", func(s *shift) (func(), error) {
+	{name: "the caller's Cluster is deleted", make: func(s *shift) (func(), error) {
 		return s.remove(s.east, clusterObject(s.west, staleAfter()), "Cluster", "west")
 	}},
-	{"the callee's root is another one", func(s *shift) (func(), error) {
+	{name: "the callee's root is another one", make: func(s *shift) (func(), error) {
 		other, err := sandbox.NewAuthority()
 		if err != nil {
 			return nil, err
@@ -320,22 +369,23 @@ var troubles = []trouble{
 		wrong := right + "  trust:\n    roots: |\n      " + strings.ReplaceAll(strings.TrimSpace(string(other.Anchors())), "\n", "\n      ") + "\n"
 		return s.write(s.west, wrong, right)
 	}},
-	{"the only ready route has weight 0", func(s *shift) (func(), error) {
+	{name: "the only ready route has weight 0", make: func(s *shift) (func(), error) {
 		return s.write(s.west, strings.Replace(s.selected(), "{cluster: east,", "{cluster: local, weight: 1}\n    - {cluster: east, weight: 0,", 1), s.selected())
 	}},
-	{"the callee's service and gateway are killed", func(s *shift) (func(), error) { return s.kill(s.east.Service.Process) }},
-	{"the callee's service and gateway are frozen", func(s *shift) (func(), error) { return freeze(s.east.Service.Process) }},
-	{"the callee's sidecar is killed", func(s *shift) (func(), error) { return s.kill(s.east.sidecars["orders 1"].Process) }},
-	{"the callee's sidecar is frozen", func(s *shift) (func(), error) { return freeze(s.east.sidecars["orders 1"].Process) }},
-	{"a local callee's sidecar is killed", func(s *shift) (func(), error) { return s.kill(s.west.sidecars["stock 1"].Process) }},
-	{"a local callee's sidecar is frozen", func(s *shift) (func(), error) { return freeze(s.west.sidecars["stock 1"].Process) }},
-	{"packets to the callee's cluster vanish", func(s *shift) (func(), error) {
+	{name: "the callee's service and gateway are killed", make: func(s *shift) (func(), error) { return s.kill(s.east.Service.Process) }},
+	{name: "the callee's service and gateway are frozen", make: func(s *shift) (func(), error) { return freeze(s.east.Service.Process) }},
+	{name: "the callee's sidecar is killed", make: func(s *shift) (func(), error) { return s.kill(s.east.sidecars["orders 1"].Process) }},
+	{name: "the callee's sidecar is frozen", make: func(s *shift) (func(), error) { return freeze(s.east.sidecars["orders 1"].Process) }},
+	{name: "a local callee's sidecar is killed", make: func(s *shift) (func(), error) { return s.kill(s.west.sidecars["stock 1"].Process) }},
+	{name: "a local callee's sidecar is frozen", make: func(s *shift) (func(), error) { return freeze(s.west.sidecars["stock 1"].Process) }},
+	{name: "packets to the callee's cluster vanish", make: func(s *shift) (func(), error) {
 		s.cut(s.west.network, s.east.network)
 		return s.Heal, nil
 	}},
-	{"packets from the callee's cluster vanish", func(s *shift) (func(), error) {
+	{name: "packets from the callee's cluster vanish", make: func(s *shift) (func(), error) {
 		s.cut(s.east.network, s.west.network)
 		return s.Heal, nil
 	}},
-	{"the caller's Sentry is frozen", func(s *shift) (func(), error) { return freeze(s.west.Sentry.Process) }},
+	{name: "the caller's Sentry is frozen", make: func(s *shift) (func(), error) { return freeze(s.west.Sentry.Process) }},
+	{name: "the caller's disk is full", make: (*shift).fill, says: "disk"},
 }
