@@ -6,10 +6,10 @@ export DAPRD_TAGS ?= stablecomponents
 
 # What is built runs on any Linux, and is the same from the same commit wherever it is built, and
 # whatever tags that has. What vets and checks shares the packages that this compiles.
-build build-full deps deps-demo deps-install doctor test-servers daprd placement helm lint: export CGO_ENABLED = 0
-build build-full deps deps-demo deps-install doctor test-servers daprd placement helm lint: export GOFLAGS = -trimpath -buildvcs=false
+build build-demo build-full deps deps-demo deps-install doctor test-servers daprd placement helm lint: export CGO_ENABLED = 0
+build build-demo build-full deps deps-demo deps-install doctor test-servers daprd placement helm lint: export GOFLAGS = -trimpath -buildvcs=false
 
-.PHONY: help build build-full
+.PHONY: help build build-demo build-full
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -19,12 +19,14 @@ LDFLAGS := -s -w -X main.version=$(shell git describe --tags --always --dirty 2>
 # grpcnotrace leaves out what would draw pages of gRPC's requests, which nothing here serves.
 build: ## bin/isthmus
 	go build -tags grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus ./cmd/isthmus
+build-demo: build # bin/isthmus-demo
+	go build -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-demo ./cmd/isthmus-demo
 build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's client, or the typed one of Kubernetes
 	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
-# What is had of Dapr, of servers and of tools stands in sandbox/programs, one line for each program. Go
+# What is had of Dapr, of servers and of tools stands in tests/sandbox/programs, one line for each program. Go
 # knows itself what is up to date of our own code, so it is asked each time and mostly does nothing.
-HAVE := go run ./sandbox/have
+HAVE := go run ./tests/sandbox/have
 
 .PHONY: deps deps-demo deps-install doctor test-servers daprd placement helm example clean
 deps: ## everything that make test runs besides isthmus; some 20 minutes the first time
@@ -35,7 +37,7 @@ deps-install: ## what make test-install runs besides isthmus
 	@$(HAVE) clusters
 doctor test-servers: ## what is here, what is missing, and what each program of the tests takes to get
 	@$(HAVE) doctor
-daprd placement helm: ## one program of sandbox/programs, into bin/; others by: go run ./sandbox/have NAME
+daprd placement helm: ## one program of tests/sandbox/programs, into bin/; others by: go run ./tests/sandbox/have NAME
 	@$(HAVE) $@
 example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sidecar and Sentry, and an app
 	go build -o $(BIN)/example-app ./examples/two-clusters/app
@@ -74,7 +76,7 @@ test test-raced test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -b
 test: $(if $(wildcard $(BIN)/daprd),deps-demo build) ## everyday tests: all that needs no server, and the demo once its programs are there
 	@echo "with the race detector, what links little; then the rest. make test-all has all of it, and servers"
 	$(SHORT) CGO_ENABLED=1 go test $(LEAN) -short -p 4 -race $$(.ci/packages light)
-	$(SHORT) go test $(LEAN) -short -p 4 $$(.ci/packages heavy)
+	$(SHORT) go test $(LEAN) -short -p 4 $$(.ci/packages heavy | sort -r)
 test-all: deps build ## all tests, against the real servers; after make test
 	@$(MAKE) --no-print-directory -j 2 test-raced test-daprd
 	@$(MAKE) --no-print-directory test-worlds
@@ -133,12 +135,12 @@ FUZZTIME ?= 300000x
 fuzz: ## every fuzz target, FUZZTIME inputs each; of packages that link at most FUZZMOST others
 	.ci/fuzz $(FUZZTIME) $(FUZZMOST)
 
-demo: deps-demo build ## two clusters on loopback, step by step; ONCE=1 exits after the last step
-	$(BIN)/isthmus demo $(if $(ONCE),--once)
+demo: deps-demo build-demo ## two clusters on loopback, step by step; ONCE=1 exits after the last step
+	$(BIN)/isthmus-demo $(if $(ONCE),--once)
 
 .PHONY: recording
-recording: deps-demo build ## docs/pictures/demo.svg, from a run of the demo
-	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus demo --once
+recording: deps-demo build-demo ## docs/pictures/demo.svg, from a run of the demo
+	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus-demo --once
 
 .PHONY: faults oncall simulate
 faults: deps build ## what each fault of docs/reference/figures/failover.md costs, in network namespaces; needs root, Linux

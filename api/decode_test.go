@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // design is the example of docs/reference/objects.md.

@@ -19,7 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 func TestCanonicalYAML(t *testing.T) {

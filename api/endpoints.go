@@ -6,7 +6,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {

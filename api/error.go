@@ -1,6 +1,6 @@
 package api
 
-import "github.com/isthmus-mesh/isthmus/strict"
+import "github.com/isthmus-mesh/isthmus/internal/strict"
 
 // Error is one mistake in one object.
 type Error = strict.Error

@@ -13,7 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 func TestRootsAreKeptWithNothingElse(t *testing.T) {

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 
 	"fmt"
 	"slices"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Manifest is an object as a user wrote it, with the revision of the object that it was

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // How long the pauses after failures are. Each is twice as long as the one before, within these

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // Status is how a Follower stands to its store.

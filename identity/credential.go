@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/throttle"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // credential is this process's own identity, kept fresh.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
 )
 
 // served is the resolver service of west with its identity in files, in a bubble of

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
 
-	"github.com/isthmus-mesh/isthmus/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 )
 
 // renewKeptWithin is how long Sentry has to renew a certificate that still counts.

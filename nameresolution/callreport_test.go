@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 )
 
 // refused are the refused calls that a replica counts, by caller, by what refused, and outcome.

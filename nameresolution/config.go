@@ -14,7 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // DefaultResolveTimeout is how long a lookup waits for the first view when the

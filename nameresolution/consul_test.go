@@ -16,9 +16,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 // aclConsul is a Consul that denies what no token allows.

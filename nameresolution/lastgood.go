@@ -17,9 +17,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // lastGoodFormat is the first word of the file, with the version of the format. The

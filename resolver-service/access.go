@@ -15,8 +15,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/throttle"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 )
 
 // kind is a kind of caller, by certificate.

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/budget"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits/budget"
 )
 
 // What sidecars' calls may take, beside their streams: together, an app's, and each with its

@@ -15,15 +15,15 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/console"
-	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz/trustbundle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/consulapi"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
-	"github.com/isthmus-mesh/isthmus/resolver-service/trustbundle"
-	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
-	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 

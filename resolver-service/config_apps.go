@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // AppListener is an address where the gateway leads to one app, for callers that dial an

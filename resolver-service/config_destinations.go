@@ -11,9 +11,9 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 )
 
 // Development has what only a machine for development should have.

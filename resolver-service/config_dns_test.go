@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 )
 
 const least = "cluster: west\nidentity: {insecure: true}\n"

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // defaultSocketMode lets the service's own user connect, and nobody else.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 )
 
 func TestAConfigurationOfThreeLinesIsEnough(t *testing.T) {

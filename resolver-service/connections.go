@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 )
 
 // connections bounds what listeners take, and counts it. Edges that are not in it have bounds

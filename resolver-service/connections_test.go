@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
 )
 
 // limited is a service in a process of its own that may have few descriptors.

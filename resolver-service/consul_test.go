@@ -16,10 +16,10 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/consulapi"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // consulOf is a configuration with the Consul API, for checkout and orders.

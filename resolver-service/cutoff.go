@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
 )
 
 // cutOff finds out whether another replica hears all peers that this one hears, and more. Then

@@ -13,11 +13,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
-	instances "github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	instances "github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/consul"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // When sidecars are sent to other replicas, and that it takes staleAfter of the peer.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 )
 
 // Defaults of the listeners' bounds.

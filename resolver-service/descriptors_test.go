@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 )
 
 // TestBoundsFitBelowTheLimitOfOpenFiles for every limit that there may be.

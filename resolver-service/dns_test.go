@@ -24,7 +24,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	dnsedge "github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	dnsedge "github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 )
 
 // answering is configOf with listeners for DNS, and with more of isthmus.yaml.

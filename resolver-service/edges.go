@@ -9,14 +9,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
-	"github.com/isthmus-mesh/isthmus/resolver-service/console"
-	"github.com/isthmus-mesh/isthmus/resolver-service/consulapi"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/consulapi"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 )
 
 // edges are all edges, in the order in which they listen, are built and start.

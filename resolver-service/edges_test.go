@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
 // TestEveryEdgeIsInTheTable holds that a folder with an edge.go is known to the service.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // filesPause is how often the files are looked at.

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 )
 
 // ingress is the edge of other clusters: the gateway, its listeners of single apps, and the

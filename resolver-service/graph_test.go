@@ -20,9 +20,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/show"
 )
 
 // inventoryOf serves the inventory of a topology with these objects, and returns a client.

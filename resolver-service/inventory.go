@@ -14,10 +14,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

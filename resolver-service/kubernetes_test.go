@@ -18,9 +18,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/rbac"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
-	"github.com/isthmus-mesh/isthmus/throttle"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz/rbac"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // TestEveryMethodOfOperatorsTakesAVerb, so that a new one is not open, or missing, on Kubernetes.

@@ -13,13 +13,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
-	"github.com/isthmus-mesh/isthmus/resolver-service/link"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 )
 
 // buildLink makes what connects this cluster with others by invitations.
 func (s *Service) buildLink() {
-	cfg := link.Config{
+	cfg := invitation.Config{
 		Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(),
 		Gateways: s.cfg.advertised(s.Addr("gateway")), Identity: s.identity, Objects: s.resolver.objects, MayWrite: s.mayWrite,
 		Lacking: s.lacking, Log: s.log,
@@ -27,7 +27,7 @@ func (s *Service) buildLink() {
 	if sentry := s.cfg.Identity.Sentry; sentry != nil {
 		cfg.Sentry = cmp.Or(sentry.Namespace, "default")
 	}
-	s.link = link.New(cfg)
+	s.link = invitation.New(cfg)
 }
 
 // advertised are the addresses at which other clusters reach the gateway, as far as that is known:

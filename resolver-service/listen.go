@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
 // listeners are what the edges listen with.

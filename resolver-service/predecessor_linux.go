@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // predecessor is the service in whose place this one is started, while it stops.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 

@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 

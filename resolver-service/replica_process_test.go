@@ -27,9 +27,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // replicaVariable makes the test's binary be a replica, and names its configuration.

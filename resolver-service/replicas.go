@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Replicas says that this is one of several resolver services of one cluster, which

@@ -17,11 +17,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 )
 
 // resolver is the edge of sidecars and operators: streams, objects, inventory and status on one

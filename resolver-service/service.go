@@ -12,18 +12,18 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
-	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
-	"github.com/isthmus-mesh/isthmus/resolver-service/link"
+	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/strict"
-	"github.com/isthmus-mesh/isthmus/throttle"
 	"github.com/isthmus-mesh/isthmus/tracing"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
@@ -64,7 +64,7 @@ type Service struct {
 
 	resolver *resolver
 	ingress  *ingress
-	link     *link.Server
+	link     *invitation.Server
 	policies *keeper.Keeper // nil: none are kept
 	accounts accounts       // in Kubernetes
 	edges    builtEdges

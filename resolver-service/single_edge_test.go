@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 )
 
 func TestAPartAloneRuns(t *testing.T) {

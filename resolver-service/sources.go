@@ -6,18 +6,18 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/destination"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/kubernetes"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/static"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
-	"github.com/isthmus-mesh/isthmus/resolver-service/probe"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/consul"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/kubernetes"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/static"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Instances says where instances are known from, beside their own streams and

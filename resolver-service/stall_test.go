@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
 )
 
 // longStall is how long this process was not run where that can have been what ended a lease:

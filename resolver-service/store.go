@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Store says where the objects are: one of the backends.

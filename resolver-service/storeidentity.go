@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // storeIdentity is what tells this cluster from another of its name: the identity of its config store,

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/throttle"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // successorWithin is how long a service that stops waits for a successor at least, where

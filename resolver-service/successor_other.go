@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // Sockets are handed over on Linux alone: elsewhere there is never a predecessor.

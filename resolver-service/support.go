@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/settings"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // supportFile is a file of a support bundle that the service makes itself. None has a secret.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/settings"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // plant writes a text into everything in a configuration that takes one, and makes what may be

@@ -21,7 +21,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	dnsedge "github.com/isthmus-mesh/isthmus/resolver-service/dns"
+	dnsedge "github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 

@@ -12,21 +12,21 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/isthmus-mesh/isthmus/actors"
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/components/actors"
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/configstore/dapr"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes"
-	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/strict"
 	"github.com/isthmus-mesh/isthmus/tests/page"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 const (
@@ -120,7 +120,7 @@ func TestYAMLInThePages(t *testing.T) {
 			case strings.Contains(s.Text, "smi-spec.io/"):
 				read["documents"]++
 				_, errs := api.DecodeFile(path, []byte(s.Text), func(root *strict.Node) bool {
-					d := foreign.Decode(path, root)
+					d := smimcs.Decode(path, root)
 					if d != nil && d.Err != nil {
 						t.Errorf("%v\n%s", d.Err, s.Text)
 					}

@@ -75,22 +75,22 @@ func below(path string, folders ...string) bool {
 // and live; the edges never import each other.
 func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
-		"catalog":                      {},
-		"console/entry":                {"atomicfile", "settings", "throttle"},
-		"live":                         {},
-		"throttle":                     {},
-		"atomicfile":                   {},
-		"api":                          {"api", "catalog", "strict"},
-		"settings":                     {"settings", "strict"},
-		"strict":                       {"catalog"},
-		"foreign":                      {"catalog", "strict"},
-		"configstore":                  {"api", "atomicfile", "catalog", "foreign", "live", "settings", "configstore", "strict"},
-		"identity":                     {"api", "atomicfile", "catalog", "live", "identity", "strict", "throttle"},
-		"actors":                       {"api", "catalog", "identity", "live", "strict", "throttle"},
-		"tracing":                      {"api", "catalog", "settings", "strict", "tracing"},
-		"resolver-service/topology":    {"catalog", "live", "configstore", "throttle", "resolver-service/destination"},
-		"resolver-service/destination": {"catalog"},
-		"nameresolution":               {"api", "atomicfile", "catalog", "live", "configstore", "identity", "settings", "strict", "throttle", "tracing", "nameresolution"},
+		"catalog":                              {},
+		"resolver-service/edges/console/login": {"internal/atomicfile", "internal/settings", "internal/throttle"},
+		"internal/live":                        {},
+		"internal/throttle":                    {},
+		"internal/atomicfile":                  {},
+		"api":                                  {"api", "catalog", "internal/strict"},
+		"internal/settings":                    {"internal/settings", "internal/strict"},
+		"internal/strict":                      {"catalog"},
+		"configstore/smimcs":                   {"catalog", "internal/strict"},
+		"configstore":                          {"api", "internal/atomicfile", "catalog", "internal/live", "internal/settings", "configstore", "internal/strict"},
+		"identity":                             {"api", "internal/atomicfile", "catalog", "internal/live", "identity", "internal/strict", "internal/throttle"},
+		"components/actors":                    {"api", "catalog", "identity", "internal/live", "internal/strict", "internal/throttle"},
+		"tracing":                              {"api", "catalog", "internal/settings", "internal/strict", "tracing"},
+		"resolver-service/topology":            {"catalog", "internal/live", "configstore", "internal/throttle", "resolver-service/sources/destination"},
+		"resolver-service/sources/destination": {"catalog"},
+		"nameresolution":                       {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "tracing", "nameresolution"},
 	}
 	edges := edgeFolders(t)
 	for path, p := range packages(t) {
@@ -99,42 +99,48 @@ func TestImportsPointDown(t *testing.T) {
 				continue
 			}
 			for _, imported := range ours(p.Imports) {
-				tests := path == "configstore/storetest" && imported == "sandbox/raced"
-				if !tests && !below(imported, may...) {
+				if !suite(path, imported) && !below(imported, may...) {
 					t.Errorf("%s imports %s; %s may import %v", path, imported, folder, may)
 				}
 			}
 		}
 		for _, edge := range edges {
-			if !below(path, "resolver-service/"+edge) {
+			if !below(path, edge) {
 				continue
 			}
 			for _, other := range edges {
-				if other != edge && slices.ContainsFunc(ours(p.Imports), func(i string) bool { return below(i, "resolver-service/"+other) }) {
+				if other != edge && slices.ContainsFunc(ours(p.Imports), func(i string) bool { return below(i, other) }) {
 					t.Errorf("the edge %s imports the edge %s", edge, other)
 				}
 			}
 		}
 		for _, imported := range ours(p.Imports) {
-			if below(imported, "cmd", "tests") && !below(path, "cmd", "tests") {
+			if below(imported, "cmd", "tests") && !below(path, "cmd", "tests") && !suite(path, imported) {
 				t.Errorf("%s imports %s", path, imported)
 			}
 		}
 	}
 }
 
+// suite tells of packages that are tests for other packages what they may have of the tests' own.
+func suite(path, imported string) bool {
+	return imported == "tests/sandbox/raced" && (path == "configstore/storetest" || strings.HasSuffix(path, "test"))
+}
+
+const edgesFolder = "resolver-service/edges/"
+
 // edgeFolders are the folders of edges: those that describe one in edge.go, and those that the
 // service joins itself.
 func edgeFolders(t *testing.T) []string {
 	t.Helper()
-	all := []string{"stream", "gateway", "peering", "objects"}
-	files, err := filepath.Glob("../resolver-service/*/edge.go")
+	all := []string{"resolver-service/objects", edgesFolder + "stream", edgesFolder + "gateway", edgesFolder + "peering"}
+	files, err := filepath.Glob("../" + edgesFolder + "*/edge.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no edge: %v", err)
 	}
 	for _, file := range files {
 		if folder := filepath.Base(filepath.Dir(file)); folder != "edge" {
-			all = append(all, folder)
+			all = append(all, edgesFolder+folder)
 		}
 	}
 	return all
@@ -145,7 +151,7 @@ func edgeFolders(t *testing.T) []string {
 func TestForeignDocumentsKnowNoAddress(t *testing.T) {
 	for path, p := range packages(t) {
 		for _, dep := range ours(p.Deps) {
-			if path == "foreign" && below(dep, "resolver-service") || below(path, "resolver-service/instances") && dep == "foreign" {
+			if path == "configstore/smimcs" && below(dep, "resolver-service") || below(path, "resolver-service/sources/instances") && dep == "configstore/smimcs" {
 				t.Errorf("%s depends on %s", path, dep)
 			}
 		}
@@ -154,7 +160,7 @@ func TestForeignDocumentsKnowNoAddress(t *testing.T) {
 
 func TestWhatStaysLightHasNoHeavyDependency(t *testing.T) {
 	all := packages(t)
-	for _, light := range []string{"catalog", "live"} {
+	for _, light := range []string{"catalog", "internal/live"} {
 		if heavy := outside(all[light].Deps); len(heavy) > 0 {
 			t.Errorf("%s depends on %v; it may use the standard library only", light, heavy)
 		}
@@ -248,7 +254,7 @@ func TestHouseRules(t *testing.T) {
 		if lines := set.Position(file.End()).Line; lines > 500 {
 			t.Errorf("%s has %d lines; 500 are enough", path, lines)
 		}
-		if strings.Contains(s.text, "testing."+"Short()") && !strings.HasPrefix(path, "../sandbox/programs/programstest/") {
+		if strings.Contains(s.text, "testing."+"Short()") && !strings.HasPrefix(path, "../tests/sandbox/programs/programstest/") {
 			t.Errorf("%s: programstest alone says what a short run leaves out", path)
 		}
 		for _, decl := range file.Decls {

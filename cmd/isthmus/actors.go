@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isthmus-mesh/isthmus/actors"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/components/actors"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 func newActors() *cobra.Command {

@@ -17,10 +17,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/snapshot"
-	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newCheck(c *connection) *cobra.Command {

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/console"
-	"github.com/isthmus-mesh/isthmus/console/entry"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/login"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/pages"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
 func newConsole(c *connection) *cobra.Command {
@@ -62,24 +62,24 @@ It prints a URL that works once. Whoever has opened it stays in until the comman
 		to := &lasting{options: options}
 		defer to.close()
 		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-		pages, err := console.New(console.Options{Conn: to, Explain: to.explain, Flags: sameService(cmd), Download: *download, Consoles: *consoles, Log: log})
+		shown, err := pages.New(pages.Options{Conn: to, Explain: to.explain, Flags: sameService(cmd), Download: *download, Consoles: *consoles, Log: log})
 		if err != nil {
 			return err
 		}
-		return serveConsole(cmd, *listen, cluster, pages, *open, log)
+		return serveConsole(cmd, *listen, cluster, shown, *open, log)
 	}
 	return cmd
 }
 
 // serveConsole serves pages to whoever has the URL that it prints.
-func serveConsole(cmd *cobra.Command, at, cluster string, pages *console.Console, open bool, log *slog.Logger) error {
+func serveConsole(cmd *cobra.Command, at, cluster string, shown *pages.Console, open bool, log *slog.Logger) error {
 	l, err := net.Listen("tcp", at)
 	if err != nil {
 		return fmt.Errorf("--listen: %w; name another port", err)
 	}
 	defer l.Close()
 	out := cmd.OutOrStdout()
-	gate, err := entry.NewOnce(entry.OnceConfig{
+	gate, err := login.NewOnce(login.OnceConfig{
 		URL: "http://" + l.Addr().String(), Person: userName(), HowTo: "The command isthmus console prints the next one.",
 		Used: func(next string) { show.Say(out, "the URL was used; the next browser takes %s\n", next) },
 	}, log)
@@ -92,8 +92,8 @@ func serveConsole(cmd *cobra.Command, at, cluster string, pages *console.Console
 		defer done()
 	}
 	both, ctx := errgroup.WithContext(cmd.Context())
-	both.Go(func() error { return pages.Run(ctx) })
-	both.Go(func() error { return console.Serve(ctx, l, gate.Handler(pages.Handler()), nil, log) })
+	both.Go(func() error { return shown.Run(ctx) })
+	both.Go(func() error { return pages.Serve(ctx, l, gate.Handler(shown.Handler()), nil, log) })
 	return both.Wait()
 }
 

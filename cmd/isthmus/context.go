@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
-	"github.com/isthmus-mesh/isthmus/contexts"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/contexts"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 func newContext() *cobra.Command {

@@ -1,40 +1,47 @@
 package main
 
 import (
+	"fmt"
 	"os"
-	"os/signal"
+	"os/exec"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/isthmus-mesh/isthmus/demo"
 )
 
+const demoProgram = "isthmus-demo"
+
 func newDemo() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "demo",
 		Short: "Start two clusters on this machine and show what Isthmus does",
-		Long: `Start two clusters on loopback, each with its Sentry, resolver service and sidecars, and
-go through what Isthmus does step by step, with the command behind each step.
-
-It stays up until Ctrl-C and leaves nothing behind. It runs the daprd, sentry and
-placement that "make deps-demo" builds: those in bin/ of a clone, those beside isthmus, or those
-that ISTHMUS_DAPRD, ISTHMUS_SENTRY and ISTHMUS_PLACEMENT name.`,
+		Long: `Run the program isthmus-demo, which starts two clusters on this machine and shows what Isthmus does:
+the one beside isthmus, or on the PATH. "make demo" builds it in a clone, with what it runs.`,
 		Example: `  isthmus demo
   isthmus demo --once`,
-		Args: arguments(cobra.NoArgs),
+		DisableFlagParsing: true, // flags are the program's
+		RunE: func(_ *cobra.Command, args []string) error {
+			path, err := findDemo()
+			if err != nil {
+				return err
+			}
+			return syscall.Exec(path, append([]string{demoProgram}, args...), os.Environ())
+		},
 	}
-	once := cmd.Flags().Bool("once", false, "exit after the last step; 0 only if every step did what it says")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP) // the terminal was closed
-		defer stop()
-		return demo.Run(ctx, demo.Options{Out: cmd.OutOrStdout(), Color: isTerminal(os.Stdout), Once: *once})
-	}
-	return cmd
 }
 
-// isTerminal tells whether a person reads what is written to a file.
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+func findDemo() (string, error) {
+	var beside string
+	if self, err := os.Executable(); err == nil {
+		beside = filepath.Join(filepath.Dir(self), demoProgram)
+		if path, err := exec.LookPath(beside); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath(demoProgram)
+	if err != nil {
+		return "", fmt.Errorf("the demo is a program of its own, and neither %s is there nor %s on the PATH; get a clone of this version, and run: make demo", beside, demoProgram)
+	}
+	return path, nil
 }

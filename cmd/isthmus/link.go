@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/resolver-service/link"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 )
 
 func newLink(c *connection) *cobra.Command {
@@ -57,7 +57,7 @@ func (f *linkFlags) options() *v1alpha1.LinkOptions {
 // known otherwise. That refusal comes before anything has happened.
 func (f *linkFlags) ask(ctx context.Context, cmd *cobra.Command, conn *client.Conn, call func() error) error {
 	err := call()
-	if err == nil || len(f.gateways) > 0 || !strings.Contains(err.Error(), "("+string(link.NoGateway)+")") {
+	if err == nil || len(f.gateways) > 0 || !strings.Contains(err.Error(), "("+string(invitation.NoGateway)+")") {
 		return err
 	}
 	if f.gateways = conn.Gateways(ctx); len(f.gateways) == 0 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 func newLinkTrust(c *connection) *cobra.Command {

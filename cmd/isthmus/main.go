@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
-	"github.com/isthmus-mesh/isthmus/show"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Exit codes.

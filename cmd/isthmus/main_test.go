@@ -34,8 +34,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/page"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 func TestMain(m *testing.M) {
@@ -392,7 +392,7 @@ func TestEveryVariableIsInTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	variable := regexp.MustCompile(`"(ISTHMUS_[A-Z_]*[A-Z])"`)
-	for _, dir := range []string{"cmd", "components", "demo", "identity", "nameresolution", "resolver-service", "settings", "configstore"} {
+	for _, dir := range []string{"cmd", "components", "tests/demo", "identity", "nameresolution", "resolver-service", "internal/settings", "configstore"} {
 		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -10,8 +10,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
-	"github.com/isthmus-mesh/isthmus/contexts"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/contexts"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 const defaultServer = "127.0.0.1:7400"

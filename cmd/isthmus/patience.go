@@ -4,7 +4,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 // When a write is said to go on: after a second, and then now and then.

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns"
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 )
 
 // What waits in the kernel holds a processor: a loop of the gateway, and a socket of DNS for

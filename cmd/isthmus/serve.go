@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 )
 
 func newServe() *cobra.Command {

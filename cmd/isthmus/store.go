@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newStore() *cobra.Command {

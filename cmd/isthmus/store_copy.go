@@ -13,8 +13,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/transfer"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/show"
 )
 
 func newStoreCopy() *cobra.Command {

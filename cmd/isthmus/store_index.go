@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 func newStoreIndex() *cobra.Command {

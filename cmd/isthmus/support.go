@@ -16,7 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/bundle"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kube"
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 func newSupportBundle(c *connection) *cobra.Command {

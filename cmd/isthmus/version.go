@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isthmus-mesh/isthmus/show"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 // version is set by the linker, from "git describe".

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // restartableApp is an app that tests stop and start, and whose health they set.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // scrape returns what daprd's metrics endpoint has of Isthmus: values by series.

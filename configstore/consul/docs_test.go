@@ -11,8 +11,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 const page = "../../docs/reference/stores/consul.md"

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
 )
 
 func TestAQuestionThatSomethingInBetweenForgotIsGivenUp(t *testing.T) {

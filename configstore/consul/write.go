@@ -15,7 +15,7 @@ import (
 	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // MaxBatch is how many objects can be written at once: what Consul takes in a transaction,

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	isthmus "github.com/isthmus-mesh/isthmus/settings"
+	isthmus "github.com/isthmus-mesh/isthmus/internal/settings"
 )
 
 // tlsAdvice is about mistakes with TLS, in the words of each component's metadata.

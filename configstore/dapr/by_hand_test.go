@@ -12,8 +12,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // subscribed waits until a Watch has certainly been subscribed, and has looked for the

@@ -27,7 +27,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Config is the settings of a store on a Dapr component.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // subscription keeps a Watch told. Where nobody can be subscribed to, the Watch goes on by

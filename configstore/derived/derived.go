@@ -11,31 +11,31 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
 )
 
 // Objects is what one Watch derives from documents of other standards, and delivers beside the
 // written objects. Nobody else sees derived objects: a Reader has the written ones. It is for one
 // goroutine.
 type Objects struct {
-	set       *foreign.Set
+	set       *smimcs.Set
 	objects   map[catalog.Key]configstore.Stored
 	outranked map[catalog.Key]configstore.Refusal // by a written object of the same name
 	touched   map[catalog.Key]bool                // since the last change
-	noted     map[foreign.ID][]string             // notes that were logged
+	noted     map[smimcs.ID][]string              // notes that were logged
 	log       *slog.Logger
 }
 
 // New makes Objects without documents, which logs what has no equivalent.
 func New(log *slog.Logger) *Objects {
 	return &Objects{
-		set: foreign.NewSet(), objects: map[catalog.Key]configstore.Stored{}, outranked: map[catalog.Key]configstore.Refusal{},
-		touched: map[catalog.Key]bool{}, noted: map[foreign.ID][]string{}, log: log,
+		set: smimcs.NewSet(), objects: map[catalog.Key]configstore.Stored{}, outranked: map[catalog.Key]configstore.Refusal{},
+		touched: map[catalog.Key]bool{}, noted: map[smimcs.ID][]string{}, log: log,
 	}
 }
 
 // Take takes a document of this name; nil where it was deleted.
-func (d *Objects) Take(id foreign.ID, document *foreign.Document) {
+func (d *Objects) Take(id smimcs.ID, document *smimcs.Document) {
 	if document == nil {
 		delete(d.noted, id)
 		d.touch(d.set.Delete(id))
@@ -73,7 +73,7 @@ func (d *Objects) Add(c *configstore.Change, keys func(func(catalog.Key) bool), 
 		delete(d.objects, key)
 		switch {
 		case object != nil && is:
-			d.outranked[key] = configstore.Refusal{Where: object.Origin().Of(key), Err: foreign.Outranked(object)}
+			d.outranked[key] = configstore.Refusal{Where: object.Origin().Of(key), Err: smimcs.Outranked(object)}
 		case object != nil:
 			d.objects[key] = derivedOf(object)
 			if !c.Full && !reflect.DeepEqual(was, d.objects[key]) {

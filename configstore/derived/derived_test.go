@@ -9,7 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
 )
 
 // TestDerivedObjectsGiveWayToWrittenOnes: of one name, one object is delivered, and the derived
@@ -17,7 +17,7 @@ import (
 func TestDerivedObjectsGiveWayToWrittenOnes(t *testing.T) {
 	var log strings.Builder
 	d := New(slog.New(slog.NewTextHandler(&log, nil)))
-	document := foreign.DecodeJSON("x", []byte(`{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport",
+	document := smimcs.DecodeJSON("x", []byte(`{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport",
 		"metadata":{"namespace":"shop","name":"orders"},"spec":{"exportedLabels":{"a":"b"}}}`))
 	key := catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: "orders"}
 	own := configstore.Stored{Object: &catalog.AppExport{App: catalog.App{Namespace: "shop", ID: "orders"}}, Revision: "1"}

@@ -28,9 +28,9 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // HistoryLength is how many writes a reader may have missed and still be told just what

@@ -9,9 +9,9 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/atomicfile"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 )
 
 // Get is that of configstore.Reader.

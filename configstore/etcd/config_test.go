@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
 )
 
 func TestMistakesInTheConfigurationAreNamed(t *testing.T) {

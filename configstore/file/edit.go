@@ -10,7 +10,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/isthmus-mesh/isthmus/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 )
 
 var errReadOnlyFS = syscall.EROFS

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/derived"
-	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
 )
 
 // index is what all files say together. An update costs what it touches.
@@ -21,7 +21,7 @@ type index struct {
 	dir     string
 	files   map[string]*parsed
 	claims  map[catalog.Key][]string // the files that have an object, sorted
-	named   map[foreign.ID]int       // how many files have a document; without its file
+	named   map[smimcs.ID]int        // how many files have a document; without its file
 	stands  map[catalog.Key]configstore.Stored
 	refused map[string]configstore.Refusal // by key and place
 	touched map[catalog.Key]bool           // since the last change
@@ -34,7 +34,7 @@ type index struct {
 func newIndex(dir string) *index {
 	return &index{
 		dir: dir, files: map[string]*parsed{}, claims: map[catalog.Key][]string{}, stands: map[catalog.Key]configstore.Stored{},
-		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{}, named: map[foreign.ID]int{},
+		refused: map[string]configstore.Refusal{}, touched: map[catalog.Key]bool{}, named: map[smimcs.ID]int{},
 	}
 }
 
@@ -179,12 +179,12 @@ func (x *index) shares(name string, p *parsed, others map[string]bool) bool {
 }
 
 // anywhere is a document's name without its file.
-func anywhere(id foreign.ID) foreign.ID {
+func anywhere(id smimcs.ID) smimcs.ID {
 	id.File = ""
 	return id
 }
 
-func (p *parsed) documents() map[foreign.ID]*foreign.Document {
+func (p *parsed) documents() map[smimcs.ID]*smimcs.Document {
 	if p == nil {
 		return nil
 	}

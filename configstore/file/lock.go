@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // lockName is a file in the directory that writers hold locked while they rename files,

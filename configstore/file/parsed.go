@@ -12,8 +12,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/foreign"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // parsed is what a file says. It is immutable.
@@ -23,7 +23,7 @@ type parsed struct {
 	sum     [sha256.Size]byte // of its name and bytes
 	objects map[catalog.Key]configstore.Stored
 	bad     map[catalog.Key]error // objects that can be told but not used
-	foreign map[foreign.ID]*foreign.Document
+	foreign map[smimcs.ID]*smimcs.Document
 	broken  error // why it is not known what else the file should have held
 	single  bool  // one document, with nothing that a rewrite would lose
 }
@@ -139,14 +139,14 @@ func sumOf(name string, data []byte) (sum [sha256.Size]byte) {
 }
 
 func parse(path string, data []byte) *parsed {
-	p := &parsed{bad: map[catalog.Key]error{}, foreign: map[foreign.ID]*foreign.Document{}}
+	p := &parsed{bad: map[catalog.Key]error{}, foreign: map[smimcs.ID]*smimcs.Document{}}
 	manifests, errs := api.DecodeFile(path, data, func(root *strict.Node) bool {
-		d := foreign.Decode(path, root)
+		d := smimcs.Decode(path, root)
 		if d == nil {
 			return false
 		}
 		if first := p.foreign[d.ID]; first != nil {
-			d = foreign.Doubled(first, d)
+			d = smimcs.Doubled(first, d)
 		}
 		p.foreign[d.ID] = d
 		return true

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
-	"github.com/isthmus-mesh/isthmus/foreign"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // lookAgain is how soon definitions that are missing, and resources that can't be read, are looked
@@ -23,31 +23,31 @@ const lookAgain = 10 * time.Second
 // documents are the resources of one sort of another standard, for one Watch. They are no part of
 // a Version, and what fails with them ends no Watch.
 type documents struct {
-	foreign.Resource
+	smimcs.Resource
 	api  *apiServer
 	wait time.Duration // lookAgain
 	path string        // of the collection, in a version that is read
 	at   string        // resourceVersion that they were read up to; empty before the first list
-	seen map[foreign.ID]bool
+	seen map[smimcs.ID]bool
 
 	failing bool // and that was told
 }
 
 // documentNews is what was heard of documents: of each the newest, nil if it was deleted.
 type documentNews struct {
-	documents map[foreign.ID]*foreign.Document
+	documents map[smimcs.ID]*smimcs.Document
 	failed    map[string]error // by resource; nil if it is read again
 }
 
 func newDocumentNews() documentNews {
-	return documentNews{map[foreign.ID]*foreign.Document{}, map[string]error{}}
+	return documentNews{map[smimcs.ID]*smimcs.Document{}, map[string]error{}}
 }
 
 // documentsOf are those of the standards that are to be read.
 func (s *Store) documentsOf() (all []*documents) {
-	for _, r := range foreign.Resources {
+	for _, r := range smimcs.Resources {
 		if slices.Contains(s.translate, r.Standard) {
-			all = append(all, &documents{Resource: r, api: s.api, wait: s.lookAgain, seen: map[foreign.ID]bool{}})
+			all = append(all, &documents{Resource: r, api: s.api, wait: s.lookAgain, seen: map[smimcs.ID]bool{}})
 		}
 	}
 	return all
@@ -100,7 +100,7 @@ func (d *documents) list(ctx context.Context, tell func(func(*documentNews))) er
 	tell(func(n *documentNews) {
 		n.failed[d.String()], d.failing = nil, false
 		gone := d.seen
-		d.seen = make(map[foreign.ID]bool, len(raw))
+		d.seen = make(map[smimcs.ID]bool, len(raw))
 		for _, object := range raw {
 			id, _ := d.take(n, object, false)
 			delete(gone, id)
@@ -157,17 +157,17 @@ func (d *documents) follow(ctx context.Context, tell func(func(*documentNews))) 
 }
 
 // take notes a document. The API server has given it its own fields, which mean nothing here.
-func (d *documents) take(n *documentNews, object json.RawMessage, deleted bool) (id foreign.ID, version string) {
+func (d *documents) take(n *documentNews, object json.RawMessage, deleted bool) (id smimcs.ID, version string) {
 	var fields map[string]json.RawMessage
 	var m meta
 	if json.Unmarshal(object, &fields) != nil || json.Unmarshal(fields["metadata"], &m) != nil {
 		return id, "" // an event without a version ends the watch
 	}
-	id = foreign.ID{Kind: d.Kind, Namespace: m.Namespace, Name: m.Name}
+	id = smimcs.ID{Kind: d.Kind, Namespace: m.Namespace, Name: m.Name}
 	n.documents[id] = nil
 	delete(d.seen, id)
 	if !deleted {
-		n.documents[id] = foreign.DecodeJSON(d.String()+" "+m.Namespace+"/"+m.Name, object)
+		n.documents[id] = smimcs.DecodeJSON(d.String()+" "+m.Namespace+"/"+m.Name, object)
 		d.seen[id] = true
 	}
 	return id, m.ResourceVersion

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // openFake is a store on a server that is no API server, or one that can't be had to do

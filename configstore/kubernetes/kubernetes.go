@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/foreign"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
 )
 
 // Config is the settings of a store on Kubernetes.
@@ -40,7 +40,7 @@ type Config struct {
 
 // Check tells what is wrong without reading a file.
 func (c *Config) Check() error {
-	if err := foreign.CheckStandards("translate", c.Translate); err != nil {
+	if err := smimcs.CheckStandards("translate", c.Translate); err != nil {
 		return err
 	}
 	return c.server().Check()

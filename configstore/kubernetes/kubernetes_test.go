@@ -18,9 +18,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 func kindsByName() map[catalog.Kind]resource {

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/apitest"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 func TestSettings(t *testing.T) {

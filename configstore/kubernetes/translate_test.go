@@ -21,7 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // Documents of other standards, as their users write them. Of a TrafficTarget the definitions

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	"github.com/isthmus-mesh/isthmus/configstore/file"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Config is a "store" as a configuration file or a Dapr component has it: one kind

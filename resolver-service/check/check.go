@@ -13,7 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 )
 
 // Level says how bad a result is.

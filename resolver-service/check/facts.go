@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/admin"
-	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 )
 
 // service is a fault of the service itself.

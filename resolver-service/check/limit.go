@@ -10,7 +10,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 )
 
 // Limit leaves only those facts that are about Peer or App, where these are set, and about the service

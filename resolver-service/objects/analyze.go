@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/resolver-service/analysis"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

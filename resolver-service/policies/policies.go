@@ -16,8 +16,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/strict"
 )
 
 // Kind is for whom a policy is.

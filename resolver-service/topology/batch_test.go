@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox/raced"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/raced"
 )
 
 // randomBatch is several changes in one: puts and deletions of the same keys, all three

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
 )
 
 // TestTakeoversAreLoggedNowAndThen has one app take addresses from others without end.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox/raced"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/raced"
 )
 
 // world is all that a graph was told, so that another can be told it at once.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/throttle"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // ClusterReport is what one other cluster says of an app. It is for operators: a caller is not

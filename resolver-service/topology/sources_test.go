@@ -4,11 +4,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/consul"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/etcd"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/kubernetes"
-	"github.com/isthmus-mesh/isthmus/resolver-service/instances/static"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/consul"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/kubernetes"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/static"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

@@ -17,9 +17,9 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 const (

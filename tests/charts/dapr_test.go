@@ -8,7 +8,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/snapshot"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // TestDaprsOwnChartIsKnown holds that isthmus check knows what Dapr's chart makes. Nothing runs it here,

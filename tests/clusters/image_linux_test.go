@@ -12,8 +12,8 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // nobody runs in every image. Dapr's chart wants a user who is not root, and says not who.

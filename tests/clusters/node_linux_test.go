@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // pods is the network of a cluster's pods. None leaves the node but with the node's address, so each

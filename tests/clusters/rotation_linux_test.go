@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // certificateLife is of those that Sentry signs: short, so that each is renewed while the test waits.

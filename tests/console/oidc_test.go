@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // TestPeopleSignIn at a real provider, by its form, and may do what their groups may.

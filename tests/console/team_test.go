@@ -24,13 +24,13 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"golang.org/x/oauth2"
 
-	"github.com/isthmus-mesh/isthmus/console/entry"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/login"
 	"github.com/isthmus-mesh/isthmus/tests/console/browser"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // People of the tests' provider, and what the console's groups let them do.
@@ -92,10 +92,10 @@ func (x *team) restart() {
 		}
 	}
 	x.log = &logged.Buffer{}
-	gate, err := entry.NewOIDC(x.t.Context(), entry.Config{
+	gate, err := login.NewOIDC(x.t.Context(), login.Config{
 		URL: x.url, Issuer: x.dex.Issuer(), CAFile: filepath.Join(dir, "ca"),
 		ClientID: consoleID, ClientSecret: &settings.Secret{File: filepath.Join(dir, "secret")},
-		Groups: entry.Groups{Read: []string{"all"}, Write: []string{"sre"}, Link: []string{"admins"}},
+		Groups: login.Groups{Read: []string{"all"}, Write: []string{"sre"}, Link: []string{"admins"}},
 	}, slog.New(slog.NewTextHandler(x.log, nil)))
 	if err != nil {
 		x.t.Fatal(err)
@@ -204,7 +204,7 @@ var pageTemplate = template.Must(template.New("").Parse(`<!doctype html><html la
 // page is all that the console has here.
 func (x *team) page(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/assets/") {
-		http.StripPrefix("/assets", http.FileServer(http.Dir("../../console/assets"))).ServeHTTP(w, r)
+		http.StripPrefix("/assets", http.FileServer(http.Dir("../../resolver-service/edges/console/pages/assets"))).ServeHTTP(w, r)
 		return
 	}
 	x.mu.Lock()
@@ -213,7 +213,7 @@ func (x *team) page(w http.ResponseWriter, r *http.Request) {
 		x.written++
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = pageTemplate.Execute(w, map[string]any{"Session": entry.SessionOf(r.Context()), "At": r.URL.RequestURI(), "Written": x.written})
+	_ = pageTemplate.Execute(w, map[string]any{"Session": login.SessionOf(r.Context()), "At": r.URL.RequestURI(), "Written": x.written})
 }
 
 // writes is how many forms the page has taken.

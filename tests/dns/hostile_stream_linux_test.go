@@ -13,7 +13,7 @@ import (
 
 	mdns "github.com/miekg/dns"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
 )
 
 // many opens connections from as many addresses and hands each to what it does.

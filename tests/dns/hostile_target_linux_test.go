@@ -16,9 +16,9 @@ import (
 	mdns "github.com/miekg/dns"
 	"golang.org/x/net/ipv4"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // target is a service that is attacked, on the loopback of a network of its own, where every

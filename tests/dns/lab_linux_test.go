@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/faults/network"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // lab is three clusters in a network of their own, and those who ask the DNS server of one

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // onCall is how long TestOnCall makes faults. "make oncall" asks for it; nothing else does, since

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // The resolver service of the callers' own cluster is gone. What sidecars know they know, of

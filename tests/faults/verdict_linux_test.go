@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
 )
 
 // A machine that stands still for seconds makes everybody wait and ends leases by itself. One

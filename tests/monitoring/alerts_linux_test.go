@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 func lasting(life time.Duration) func(*x509.Certificate) {

@@ -19,10 +19,10 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 func TestMain(m *testing.M) { os.Exit(meshtest.Leaks(m.Run())) }

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // planted are secrets where people put them: in what an object says of a check, in a pod's variables

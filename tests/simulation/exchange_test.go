@@ -9,7 +9,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/sandbox/raced"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/raced"
 )
 
 // This is the same at a smaller scale: graphs alone, without goroutines, streams or time. Their

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox/raced"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/raced"
 )
 
 // mutation is a fault that is injected at a seam of the simulation. Its effect is that of a fault

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/raced"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/raced"
 )
 
 var (

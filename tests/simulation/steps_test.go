@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering/peeringtest"
 )
 
 // plan is the events of one run. It follows from the seed alone.

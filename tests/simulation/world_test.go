@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering/peeringtest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

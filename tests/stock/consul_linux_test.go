@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // throughConsul is Dapr's component, which registers its sidecar, on the agent of the

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // sdkApp starts an app by one of Dapr's SDKs with its sidecar. It hosts actors of a type, or calls some
@@ -39,7 +39,7 @@ func (m *actorMesh) sdkApp(t *testing.T, c *sandbox.Cluster, sdk, typ string) (a
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(modules, "@dapr")); err != nil {
-		t.Fatalf("Dapr's SDK for JavaScript: %v; get it with: go run ./sandbox/have sdk-go dapr-js", err)
+		t.Fatalf("Dapr's SDK for JavaScript: %v; get it with: go run ./tests/sandbox/have sdk-go dapr-js", err)
 	}
 	var ports [3]int
 	for i := range ports {

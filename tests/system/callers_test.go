@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // saysWhoCalls matches what an app could take for a header that names the caller or itself.

@@ -12,9 +12,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/dapr"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 // redisComponent is a Dapr component as its users have it: nothing in it is Isthmus'.

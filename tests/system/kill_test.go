@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // Calls under way die with the instance. Those after it go to the other cluster.

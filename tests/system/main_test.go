@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // shared is the pair of clusters of all tests that break nothing: each keeps to a

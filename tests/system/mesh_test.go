@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
-	"github.com/isthmus-mesh/isthmus/tracing/collector"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/collector"
 )
 
 // mesh is two clusters that know of each other.

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
-	"github.com/isthmus-mesh/isthmus/tracing/collector"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/collector"
 )
 
 // newTrace is a trace context of a caller that records, or does not.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // Calls stay in the caller's zone, here and in another cluster, and leave it for none that

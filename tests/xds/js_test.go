@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // grpcJS finds Node, and the directory with gRPC for JavaScript.
@@ -31,7 +31,7 @@ func grpcJS() (node, modules string, err error) {
 		return "", "", err
 	}
 	if _, err := os.Stat(filepath.Join(modules, "@grpc", "grpc-js-xds")); err != nil {
-		return "", "", fmt.Errorf("gRPC for JavaScript: %w in %s, nor by ISTHMUS_GRPC_JS; get it with: go run ./sandbox/have grpc-js", sandbox.ErrNoBinary, modules)
+		return "", "", fmt.Errorf("gRPC for JavaScript: %w in %s, nor by ISTHMUS_GRPC_JS; get it with: go run ./tests/sandbox/have grpc-js", sandbox.ErrNoBinary, modules)
 	}
 	return node, modules, nil
 }

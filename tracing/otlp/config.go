@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Config says where spans go and how many traces are begun. The zero Config leaves

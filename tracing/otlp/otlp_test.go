@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/logged"
-	"github.com/isthmus-mesh/isthmus/tracing/collector"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/collector"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 

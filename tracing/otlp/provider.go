@@ -21,8 +21,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
 
-	"github.com/isthmus-mesh/isthmus/settings"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
 

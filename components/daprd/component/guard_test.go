@@ -29,7 +29,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/servicetest"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // calledBy is the context of a call by an app, with what a handshake of daprd's own mTLS has made

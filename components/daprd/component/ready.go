@@ -13,7 +13,7 @@ import (
 
 	nr "github.com/dapr/components-contrib/nameresolution"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // readyInterval is how often awaitReady asks daprd whether it is ready.

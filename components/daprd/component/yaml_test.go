@@ -18,8 +18,8 @@ import (
 	sigs "sigs.k8s.io/yaml"
 
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers/serverstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // daprd accepts the files that users copy, ignores no key in them, and the component starts with

@@ -22,7 +22,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
-	"github.com/isthmus-mesh/isthmus/resolver-service/hosts/lookup"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/hosts/lookup"
 )
 
 // Dialer names apps and makes the calls to them. It is safe for concurrent use.

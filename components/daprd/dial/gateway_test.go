@@ -31,9 +31,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
-	"github.com/isthmus-mesh/isthmus/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -24,9 +24,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
-	realgateway "github.com/isthmus-mesh/isthmus/resolver-service/gateway"
-	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	realgateway "github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
 )
 
 // history is one app in three clusters. A seed decides what happens: which instances and gateways

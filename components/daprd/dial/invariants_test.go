@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
 )
 
 var (

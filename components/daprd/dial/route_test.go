@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
 )
 
 func TestASlowInstanceHasFewCalls(t *testing.T) {

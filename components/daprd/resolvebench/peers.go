@@ -15,8 +15,8 @@ import (
 	"github.com/dapr/components-contrib/nameresolution/sqlite"
 	"github.com/dapr/kit/logger"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 // orders is the app that the other resolvers look up: this process, registered with each of them.

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/isthmus-mesh/isthmus/settings"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // A connection on which nothing has come for KeepaliveTime is asked for a sign of life,

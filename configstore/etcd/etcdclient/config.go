@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/settings"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // What a server takes unless it was started with other flags.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
-	"github.com/isthmus-mesh/isthmus/settings/settingstest"
+	"github.com/isthmus-mesh/isthmus/internal/settings/settingstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // witness is an API server that answers with who it is, and who asks.

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // pageSize is how many objects a list asks for at once, as kubectl does: the API server

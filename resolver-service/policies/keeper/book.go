@@ -15,7 +15,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )

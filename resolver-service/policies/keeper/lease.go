@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // A Lease (coordination.k8s.io/v1) that nobody has renewed for leaseTime may be taken.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // mesh is two clusters. East has an app that is called as a service and hosts actors, west a caller.

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // The kinds of calls.

@@ -13,8 +13,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // aim is how many times the stock daprd's CPU time a call may cost.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // Server says how to start a server. In its arguments and its configuration PORT, DIR and

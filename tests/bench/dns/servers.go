@@ -11,8 +11,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/contender"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // server is one that runs, and what was measured of it.

@@ -14,8 +14,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/transport"
-	"github.com/isthmus-mesh/isthmus/resolver-service/dns/zone"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns/transport"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns/zone"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )

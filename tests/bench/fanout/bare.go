@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/tests/bench/fleet"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/gateway"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 )
 

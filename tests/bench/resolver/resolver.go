@@ -18,10 +18,10 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/live"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
-	"github.com/isthmus-mesh/isthmus/resolver-service/peering"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 // kv is Consul's KV, by Consul's own client.

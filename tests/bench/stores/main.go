@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // plan is what is measured.

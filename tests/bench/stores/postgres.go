@@ -12,7 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
 // postgres is PostgreSQL, by pgx.

@@ -22,13 +22,13 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/bounded"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edge"
-	"github.com/isthmus-mesh/isthmus/resolver-service/stream"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/resolver-service/xds"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
-	"github.com/isthmus-mesh/isthmus/throttle"
 )
 
 // argument is what a server's process needs to know.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // limit is how long one step of a test may take: a busy machine is no fault of a page.

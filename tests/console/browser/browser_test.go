@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/isthmus-mesh/isthmus/sandbox/programs/programstest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 // right is a page without a fault.

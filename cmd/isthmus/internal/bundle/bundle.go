@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/settings"
+	"github.com/isthmus-mesh/isthmus/internal/settings"
 )
 
 // Bundle collects files. Names have slashes for folders.

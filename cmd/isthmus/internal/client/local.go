@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/atomicfile"
+	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 )
 
 // NoSocket as the value of ISTHMUS_SOCKET keeps a command from looking for a socket by itself.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/foreign"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // maxBytes bounds one file.
@@ -55,7 +55,7 @@ type reader struct {
 	first  map[catalog.Key]catalog.Source
 	errors []error
 
-	documents []*foreign.Document
+	documents []*smimcs.Document
 }
 
 func (r *reader) walk(root string) {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/foreign"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Clusters are the names of the clusters that a service knows. A TrafficSplit has names that only
@@ -15,13 +15,13 @@ type Clusters func() ([]string, error)
 
 // document takes a document of another standard.
 func (r *reader) document(file string, root *strict.Node) bool {
-	d := foreign.Decode(file, root)
+	d := smimcs.Decode(file, root)
 	if d == nil {
 		return false
 	}
 	for _, other := range r.documents {
 		if d.ID == other.ID {
-			d = foreign.Doubled(other, d)
+			d = smimcs.Doubled(other, d)
 		}
 	}
 	r.documents = append(r.documents, d)
@@ -33,7 +33,7 @@ func (r *reader) derive(clusters Clusters) {
 	if len(r.documents) == 0 {
 		return
 	}
-	set := foreign.NewSet()
+	set := smimcs.NewSet()
 	if err := r.addClusters(set, clusters); err != nil {
 		r.errors = append(r.errors, err)
 		return
@@ -48,12 +48,12 @@ func (r *reader) derive(clusters Clusters) {
 	for _, p := range set.Problems() {
 		r.errors = append(r.errors, p.Err)
 	}
-	for _, key := range foreign.Sorted(touched) {
+	for _, key := range smimcs.Sorted(touched) {
 		object := set.Derive(key)
 		switch _, written := r.first[key]; {
 		case object == nil:
 		case written:
-			r.set.Notes = append(r.set.Notes, foreign.Outranked(object).Error())
+			r.set.Notes = append(r.set.Notes, smimcs.Outranked(object).Error())
 		default:
 			r.set.Notes = append(r.set.Notes, fmt.Sprintf("%s is derived %s", key, object.Origin()))
 			r.add(api.Manifest{Object: object})
@@ -63,7 +63,7 @@ func (r *reader) derive(clusters Clusters) {
 
 // addClusters tells the set of the clusters in the files and of those that a service knows. With
 // no service to ask, any name may be a cluster's.
-func (r *reader) addClusters(set *foreign.Set, clusters Clusters) error {
+func (r *reader) addClusters(set *smimcs.Set, clusters Clusters) error {
 	for _, object := range r.set.Objects {
 		if c, ok := object.(*catalog.Cluster); ok {
 			set.Cluster(c.Name, true)

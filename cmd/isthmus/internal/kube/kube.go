@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
-	"github.com/isthmus-mesh/isthmus/strict"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Cluster is a Kubernetes cluster as the user of a kubeconfig. [apiserver.Server.Call] asks its

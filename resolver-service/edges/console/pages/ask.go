@@ -1,0 +1,204 @@
+package pages
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+)
+
+// receive takes every message of a stream.
+func receive[T any](stream grpc.ServerStreamingClient[T], err error, take func(*T)) error {
+	for err == nil {
+		var m *T
+		if m, err = stream.Recv(); err == nil {
+			take(m)
+		}
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+func (r *request) status() (*v1alpha1.StatusResponse, error) {
+	answer, err := v1alpha1.NewStatusClient(r.Conn).Status(r.ctx, &v1alpha1.StatusRequest{})
+	if err == nil {
+		r.watch.saw(answer)
+	}
+	return answer, err
+}
+
+// apps are those that are asked for, and how many match.
+func (r *request) apps(req *v1alpha1.AppsRequest) (all []show.App, matched int, err error) {
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Apps(r.ctx, req)
+	err = receive(stream, err, func(m *v1alpha1.AppsResponse) {
+		for _, a := range m.GetApps() {
+			all = append(all, show.AppOf(a))
+		}
+		matched = max(matched, int(m.GetMatched()))
+	})
+	return all, matched, err
+}
+
+func (r *request) sidecars(req *v1alpha1.SidecarsRequest) (all []show.Sidecar, err error) {
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Sidecars(r.ctx, req)
+	err = receive(stream, err, func(m *v1alpha1.SidecarsResponse) {
+		for _, s := range m.GetSidecars() {
+			all = append(all, show.SidecarOf(s))
+		}
+	})
+	return all, err
+}
+
+// calls are who may call callees, who has, and how many apps without a selection may.
+func (r *request) calls(req *v1alpha1.CallsRequest) (all []show.Call, undeclared uint32, err error) {
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(r.ctx, req)
+	err = receive(stream, err, func(m *v1alpha1.CallsResponse) {
+		for _, one := range m.GetCallees() {
+			undeclared = one.GetUndeclared()
+			all = append(all, show.CallsOf(one)...)
+		}
+	})
+	return all, undeclared, err
+}
+
+// events are those since a time, the newest first.
+func (r *request) events(since time.Time) (all []show.Event, err error) {
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Events(r.ctx, &v1alpha1.EventsRequest{SinceUnixMs: since.UnixMilli()})
+	err = receive(stream, err, func(m *v1alpha1.EventsResponse) {
+		for _, e := range m.GetEvents() {
+			all = append(all, show.EventOf(e))
+		}
+	})
+	return all, err
+}
+
+func (r *request) objects(key catalog.Key) ([]show.Object, error) {
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Get(r.ctx, &v1alpha1.GetRequest{Key: wireKey(key)})
+	if err != nil {
+		return nil, err
+	}
+	return show.ObjectsOf(answer)
+}
+
+// inForce are objects that lookups follow, and how many match.
+func (r *request) inForce(req *v1alpha1.GetRequest) ([]show.Object, int, error) {
+	req.InForce = true
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Get(r.ctx, req)
+	if err != nil {
+		return nil, 0, err
+	}
+	all, err := show.ObjectsOf(answer)
+	return all, int(answer.GetMatched()), err
+}
+
+func wireKey(k catalog.Key) *v1alpha1.ObjectKey {
+	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
+}
+
+// graphs keeps the graph of the newest revision that somebody has asked for, for all.
+type graphs struct {
+	mu       sync.Mutex
+	revision uint64
+	graph    *show.Graph
+}
+
+// graph is the graph that is asked for, with the calls seen. The whole one is kept while the revision stands;
+// those who ask for it at once wait for one answer.
+func (r *request) graph(req *v1alpha1.GraphRequest) (*show.Graph, error) {
+	g, err := fetchGraph(r.ctx, r.Conn, req)
+	if err != nil {
+		return nil, err
+	}
+	return g, r.addSeen(g)
+}
+
+// wholeGraph is [request.graph] of everything.
+func (r *request) wholeGraph() (*show.Graph, error) {
+	now, err := r.status()
+	if err != nil {
+		return nil, err
+	}
+	r.graphs.mu.Lock()
+	defer r.graphs.mu.Unlock()
+	if r.graphs.graph == nil || r.graphs.revision != now.GetRevision() {
+		g, err := fetchGraph(r.ctx, r.Conn, &v1alpha1.GraphRequest{})
+		if err != nil {
+			return nil, err
+		}
+		r.graphs.graph, r.graphs.revision = g, now.GetRevision()
+	}
+	g := *r.graphs.graph
+	g.Calls, g.Apps, g.Clusters = slices.Clone(g.Calls), slices.Clone(g.Apps), slices.Clone(g.Clusters)
+	return &g, r.addSeen(&g)
+}
+
+func (r *request) addSeen(g *show.Graph) error {
+	seen, _, err := r.calls(&v1alpha1.CallsRequest{Seen: true})
+	g.AddSeen(seen)
+	return err
+}
+
+func fetchGraph(ctx context.Context, conn grpc.ClientConnInterface, req *v1alpha1.GraphRequest) (*show.Graph, error) {
+	g := &show.Graph{}
+	stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, req)
+	err = receive(stream, err, g.Add)
+	return g, err
+}
+
+// appPath is the page of an app, namespace/app-id.
+func appPath(app string) string {
+	namespace, id, _ := strings.Cut(app, "/")
+	return "/apps/" + url.PathEscape(namespace) + "/" + url.PathEscape(id)
+}
+
+// objectPath is the page of an object.
+func objectPath(kind, namespace, name string) string {
+	path := "/objects/" + url.PathEscape(kind)
+	if namespace != "" {
+		path += "/" + url.PathEscape(namespace)
+	}
+	return path + "/" + url.PathEscape(name)
+}
+
+// pathApp is the app that a path names.
+func (r *request) pathApp() (catalog.App, error) {
+	app := catalog.App{Namespace: r.PathValue("namespace"), ID: r.PathValue("id")}
+	if err := app.Check(); err != nil {
+		return app, refuse(http.StatusBadRequest, "app %s: %v", app, err)
+	}
+	return app, nil
+}
+
+// pathKey is the object that a path names.
+func (r *request) pathKey() (catalog.Key, error) {
+	return checkedKey(catalog.Key{Kind: catalog.Kind(r.PathValue("kind")), Namespace: r.PathValue("namespace"), Name: r.PathValue("name")})
+}
+
+func checkedKey(key catalog.Key) (catalog.Key, error) {
+	if err := api.CheckKey(key); err != nil {
+		return key, refuse(http.StatusBadRequest, "object %s: %v", key, err)
+	}
+	return key, nil
+}
+
+// ago is the time since a moment, RFC 3339, in words.
+func ago(moment string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339, moment)
+	if err != nil {
+		return "never"
+	}
+	return show.Span(now.Sub(at)) + " ago"
+}

@@ -1,0 +1,150 @@
+package pages
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+)
+
+// explanation is the page that explains a lookup.
+type explanation struct {
+	From, To string
+	Names    []string // that a person may mean
+	Decision *show.Decision
+	Wrong    string // what is wrong with the two names
+	Asked    string // who asks for whom, in words
+	Object   *object
+	Inbound  []show.Call // what lets the caller in at the callee, where that runs here
+	Callee   string
+	Picture  *picture
+	Probe    bool
+	Problems []problem // that may be behind it
+}
+
+// mostNames is how many names a field suggests.
+const mostNames = 300
+
+func explainPage(r *request) (*content, error) {
+	v := &explanation{From: strings.TrimSpace(r.FormValue("from")), To: strings.TrimSpace(r.FormValue("to")), Probe: r.FormValue("probe") == "1"}
+	shown := &content{Page: "explain", Title: "Explain", Command: "isthmus explain --from NAMESPACE/APP APP", Data: v}
+	all, _, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames})
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		v.Names = append(v.Names, all[i].App)
+	}
+	if v.From == "" && v.To == "" {
+		return shown, nil
+	}
+	to := v.To
+	if app, err := catalog.ParseApp(to); err == nil {
+		to = dotted(app)
+	}
+	l, err := show.ParseLookup(v.From, to)
+	if err != nil {
+		v.Wrong, shown.Status = strings.TrimPrefix(err.Error(), "--"), http.StatusBadRequest
+		return shown, nil
+	}
+	shown.Title = v.From + " asks for " + l.App.String()
+	shown.Command = "isthmus explain --from " + v.From + " " + dotted(l.App)
+	shown.Live = !v.Probe
+	return shown, r.explain(v, l)
+}
+
+// dotted is an app as daprd's callers name it.
+func dotted(a catalog.App) string { return a.ID + "." + a.Namespace }
+
+// explain makes the lookup and finds what stands behind its answer.
+func (r *request) explain(v *explanation, l show.Lookup) error {
+	answer, err := v1alpha1.NewResolverClient(r.Conn).Resolve(r.ctx, &v1alpha1.ResolveRequest{Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster})
+	if err != nil {
+		return err
+	}
+	d := show.DecisionOf(answer)
+	v.Decision, v.Callee, v.Asked = &d, l.App.String(), v.From+" asks for "+l.App.String()
+	if v.Probe && l.Cluster == "" {
+		probed, err := v1alpha1.NewInventoryClient(r.Conn).Probe(r.ctx, &v1alpha1.ProbeRequest{Caller: wire.App(l.Caller), App: wire.App(l.App)})
+		if err != nil {
+			return err
+		}
+		d.AddProbes(probed)
+	}
+	if key, path, ok := ruleKey(d.Rule); ok {
+		if v.Object, err = r.optional(key); err != nil {
+			return err
+		}
+		v.Object.mark(path)
+	}
+	if v.Inbound, _, err = r.calls(&v1alpha1.CallsRequest{Callee: wire.App(l.App), Caller: wire.App(l.Caller), Cluster: l.Cluster}); err != nil {
+		return err
+	}
+	cluster := l.Cluster
+	if cluster == "" {
+		cluster = catalog.LocalCluster
+	}
+	v.Inbound = slices.DeleteFunc(v.Inbound, func(c show.Call) bool { return c.Cluster != cluster || c.App != l.Caller })
+	own, _ := r.watch.newest()
+	v.Picture = draw(decided(own, []decision{{v.From, v.Callee, &d}}), appPath, "")
+	now, err := r.status()
+	if err != nil {
+		return err
+	}
+	v.Problems, err = r.problems(now, func(names []string) bool {
+		return slices.ContainsFunc(d.Routes, func(route show.Route) bool { return slices.Contains(names, route.Cluster) })
+	})
+	return err
+}
+
+// decision is how a caller's lookup ends.
+type decision struct {
+	caller, callee string
+	of             *show.Decision
+}
+
+// decided is the graph of decisions.
+func decided(own string, all []decision) *show.Graph {
+	g := &show.Graph{Cluster: own}
+	for _, d := range all {
+		caller, in := d.caller, own
+		if cluster, app, found := strings.Cut(d.caller, ":"); found {
+			caller, in = app, cluster
+		}
+		call := show.GraphCall{Caller: caller, In: in, Callee: d.callee, Declared: true, State: "ready", Rule: d.of.Rule}
+		for _, route := range d.of.Routes {
+			state := "ready"
+			if !route.Taken {
+				state = route.Reason
+			}
+			call.Routes = append(call.Routes, show.GraphRoute{
+				Cluster: route.Cluster, Priority: route.Priority, Weight: route.Weight, State: state, Ready: route.Ready,
+				Usable: route.Taken || route.Ready > 0, Taken: route.Taken,
+			})
+		}
+		if len(call.Routes) == 0 {
+			call.State = "denied"
+			call.Routes = []show.GraphRoute{{Cluster: own, State: d.of.Outcome}}
+		}
+		g.Calls = append(g.Calls, call)
+	}
+	return g
+}
+
+// rulePattern is a rule that names an object, as catalog.Rule writes it.
+var rulePattern = regexp.MustCompile(`^(\w+) (?:([^/ ,]+)/)?([^/ ,]+)(?:, (spec[^ ]*))?`)
+
+// ruleKey is the object that a rule names, and the path within it.
+func ruleKey(rule string) (key catalog.Key, path string, ok bool) {
+	m := rulePattern.FindStringSubmatch(rule)
+	if m == nil {
+		return catalog.Key{}, "", false
+	}
+	key, err := checkedKey(catalog.Key{Kind: catalog.Kind(m[1]), Namespace: m[2], Name: m[3]})
+	return key, m[4], err == nil
+}

@@ -1,0 +1,241 @@
+package pages
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+)
+
+// trustView is the page of certificates.
+type trustView struct {
+	Certificates []show.Certificate
+	Clusters     []string // that have roots of their own
+	Own          bool     // there is a certificate of the service
+	Now          time.Time
+}
+
+func trustPage(r *request) (*content, error) {
+	now, err := r.status()
+	if err != nil {
+		return nil, err
+	}
+	v := &trustView{Certificates: show.Certificates(now, r.now), Own: now.GetIdentity() != "insecure" && now.GetIdentity() != "", Now: r.now}
+	for _, c := range v.Certificates {
+		if c.Cluster != "" {
+			v.Clusters = append(v.Clusters, c.Cluster)
+		}
+	}
+	slices.Sort(v.Clusters)
+	v.Clusters = slices.Compact(v.Clusters)
+	return &content{Page: "trust", Title: "Trust", Command: "isthmus trust", Live: true, Data: v}, nil
+}
+
+// linksView is the page of linked clusters and invitations.
+type linksView struct {
+	show.Links
+	Consoles map[string]string
+}
+
+func linksPage(r *request) (*content, error) {
+	now, err := r.status()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := v1alpha1.NewLinkClient(r.Conn).Invitations(r.ctx, &v1alpha1.InvitationsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return &content{Page: "links", Title: "Links", Command: "isthmus link list", Live: true, Data: &linksView{show.LinksOf(answer, now), r.Consoles}}, nil
+}
+
+func revokePage(r *request) (*content, error) {
+	if _, err := v1alpha1.NewLinkClient(r.Conn).Revoke(r.ctx, &v1alpha1.RevokeRequest{Id: r.FormValue("id")}); err != nil {
+		return nil, err
+	}
+	return linksPage(r)
+}
+
+// linkView is the page of one cluster: its link, and what its trust takes.
+type linkView struct {
+	Cluster  string
+	Pairs    [][2]string
+	Gateways []string
+	Refused  []string
+	Trust    *v1alpha1.LinkTrustResponse // nil where it is not known
+	Hurt     []hurt
+	Console  string
+}
+
+func linkPage(r *request) (*content, error) {
+	cluster := r.PathValue("cluster")
+	if err := catalog.CheckCluster(cluster); err != nil {
+		return nil, refuse(http.StatusBadRequest, "cluster: %v", err)
+	}
+	now, err := r.status()
+	if err != nil {
+		return nil, err
+	}
+	v := &linkView{Cluster: cluster, Console: r.Consoles[cluster], Pairs: show.PeerPairs(now, cluster, r.now)}
+	for _, p := range now.GetPeers() {
+		if p.GetCluster() != cluster {
+			continue
+		}
+		for _, g := range p.GetGateways() {
+			v.Gateways = append(v.Gateways, g.GetAddress()+": "+g.GetState()+strings.TrimSuffix(": "+g.GetError(), ": "))
+		}
+		for _, e := range p.GetRefused() {
+			v.Refused = append(v.Refused, e.GetSource()+": "+e.GetError())
+		}
+	}
+	if v.Trust, err = v1alpha1.NewLinkClient(r.Conn).Trust(r.ctx, &v1alpha1.LinkTrustRequest{Cluster: cluster}); err != nil {
+		if len(v.Pairs) == 0 {
+			return nil, err
+		}
+		v.Trust = nil
+	}
+	g, err := r.graph(&v1alpha1.GraphRequest{Via: cluster})
+	if err != nil {
+		return nil, err
+	}
+	v.Hurt = hurtBy(g, []string{cluster})
+	return &content{Page: "link", Title: "Cluster " + cluster, Command: "isthmus status --peer " + cluster, Live: true, Data: v}, nil
+}
+
+// sidecarList is the page of sidecars.
+type sidecarList struct {
+	Search, Only string
+	Sidecars     []show.Sidecar
+	Total        int
+	Row, Next    int
+	Now          time.Time
+}
+
+func sidecarsPage(r *request) (*content, error) {
+	row, err := rowOf(r.FormValue)
+	if err != nil {
+		return nil, err
+	}
+	v := &sidecarList{Search: strings.TrimSpace(r.FormValue("q")), Only: r.FormValue("only"), Row: row, Now: r.now}
+	all, err := r.sidecars(&v1alpha1.SidecarsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(s show.Sidecar) bool {
+		return !strings.Contains(s.App, v.Search) || v.Only == "not-ready" && s.State == "ready" || v.Only == "behind" && s.Current()
+	})
+	v.Total, v.Sidecars = len(all), all[min(row, len(all)):]
+	if len(v.Sidecars) > mostRows {
+		v.Sidecars, v.Next = v.Sidecars[:mostRows], row+mostRows
+	}
+	command := "isthmus sidecars"
+	if v.Only == "not-ready" || v.Only == "behind" {
+		command += " --" + v.Only
+	}
+	return &content{Page: "sidecars", Title: "Sidecars", Command: command, Live: true, Data: v}, nil
+}
+
+// callList is the page of calls, declared and seen.
+type callList struct {
+	Search, Only string
+	Calls        []show.Call
+	Row, Next    int
+	Now          time.Time
+}
+
+// callsUntil are the calls that are wanted, so many at most: the rest is not read.
+func (r *request) callsUntil(most int, req *v1alpha1.CallsRequest, wanted func(show.Call) bool) (all []show.Call, err error) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(ctx, req)
+	err = receive(stream, err, func(m *v1alpha1.CallsResponse) {
+		for _, callee := range m.GetCallees() {
+			for _, c := range show.CallsOf(callee) {
+				if len(all) < most && wanted(c) {
+					all = append(all, c)
+				}
+			}
+		}
+		if len(all) >= most {
+			cancel()
+		}
+	})
+	if len(all) >= most {
+		err = nil
+	}
+	return all, err
+}
+
+func callsPage(r *request) (*content, error) {
+	row, err := rowOf(r.FormValue)
+	if err != nil {
+		return nil, err
+	}
+	v := &callList{Search: strings.TrimSpace(r.FormValue("q")), Only: r.FormValue("only"), Row: row, Now: r.now}
+	all, err := r.callsUntil(row+mostRows+1, &v1alpha1.CallsRequest{Seen: v.Only == "seen"}, func(c show.Call) bool {
+		return (strings.Contains(c.Caller, v.Search) || strings.Contains(c.Callee, v.Search)) &&
+			!(v.Only == "unseen" && (c.Seen() || !c.Declared) || v.Only == "undeclared" && (c.Declared || !c.Seen()) || v.Only == "cut-off" && !c.CutOff())
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.Calls = all[min(row, len(all)):]
+	if len(v.Calls) > mostRows {
+		v.Calls, v.Next = v.Calls[:mostRows], row+mostRows
+	}
+	command := "isthmus calls"
+	switch v.Only {
+	case "unseen", "undeclared":
+		command += " --" + v.Only
+	case "cut-off":
+		command = "isthmus guard check"
+	}
+	return &content{Page: "calls", Title: "Calls", Command: command, Live: true, Data: v}, nil
+}
+
+// eventList is the page of what has happened.
+type eventList struct {
+	Since    string
+	Search   string
+	Warnings bool
+	Events   []show.Event
+	Total    int
+}
+
+func eventsPage(r *request) (*content, error) {
+	v := &eventList{Since: cmp.Or(r.FormValue("since"), "1h"), Search: strings.TrimSpace(r.FormValue("q")), Warnings: r.FormValue("warnings") == "1"}
+	since, err := time.ParseDuration(v.Since)
+	if err != nil || since <= 0 {
+		return nil, refuse(http.StatusBadRequest, "since: want a time such as 10m, not %q", v.Since)
+	}
+	if v.Events, err = r.events(r.now.Add(-since)); err != nil {
+		return nil, err
+	}
+	v.Events = slices.DeleteFunc(v.Events, func(e show.Event) bool {
+		return v.Warnings && e.Level == "info" || v.Search != "" && !strings.Contains(eventText(&e), v.Search)
+	})
+	slices.Reverse(v.Events)
+	v.Total = len(v.Events)
+	v.Events = v.Events[:min(v.Total, 2*mostRows)]
+	command := "isthmus events --since " + v.Since
+	if v.Warnings {
+		command += " --warnings"
+	}
+	return &content{Page: "events", Title: "Events", Command: command, Live: true, Data: v}, nil
+}
+
+// eventText is an event in one text, for a search.
+func eventText(e *show.Event) string {
+	var b strings.Builder
+	b.WriteString(e.Message)
+	for name, value := range e.Fields {
+		b.WriteString(" " + name + "=" + value)
+	}
+	return b.String()
+}

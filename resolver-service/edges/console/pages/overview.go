@@ -1,0 +1,237 @@
+package pages
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/show"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+)
+
+// overview is the first page.
+type overview struct {
+	Status       *v1alpha1.StatusResponse
+	Problems     []problem
+	Peers        []pair
+	Store        string
+	Checks       *checked
+	Certificates []show.Certificate
+	Events       []show.Event
+	Now          time.Time
+}
+
+// pair is two clusters, with both directions between them.
+type pair struct {
+	show.PeerLine
+	Console string // of the other cluster; empty where it is not known
+}
+
+// problem is something wrong, with whom it hurts.
+type problem struct {
+	Text    string
+	Cluster string // that it is about; empty: none alone
+	Hurt    []hurt
+	More    int           // that are hurt, too, and not listed
+	Stands  []catalog.Key // objects of which the version before is in force
+}
+
+// hurt is a caller whose lookups of a callee a problem changes.
+type hurt struct{ Caller, Callee, How string }
+
+// How many of each the first page shows.
+const (
+	mostHurt         = 12
+	mostCertificates = 6
+	mostEvents       = 10
+	lately           = 24 * time.Hour
+)
+
+func overviewPage(r *request) (*content, error) {
+	now, err := r.status()
+	if err != nil {
+		return nil, err
+	}
+	o := &overview{Status: now, Now: r.now, Store: show.StoreLine(now, r.now), Checks: r.diagnose.latest(r)}
+	for _, line := range show.Peers(now, r.now) {
+		o.Peers = append(o.Peers, pair{line, r.Consoles[line.Cluster]})
+	}
+	if o.Problems, err = r.problems(now, func([]string) bool { return true }); err != nil {
+		return nil, err
+	}
+	o.Certificates = byExpiry(show.Certificates(now, r.now))
+	o.Certificates = o.Certificates[:min(len(o.Certificates), mostCertificates)]
+	if o.Events, err = r.events(r.now.Add(-lately)); err != nil {
+		return nil, err
+	}
+	slices.Reverse(o.Events)
+	o.Events = o.Events[:min(len(o.Events), mostEvents)]
+	return &content{Page: "overview", Title: "Overview", Command: "isthmus status", Live: true, Data: o}, nil
+}
+
+// problems are what isthmus status says is wrong about some, in its words, with whom it hurts.
+func (r *request) problems(now *v1alpha1.StatusResponse, about func(names []string) bool) ([]problem, error) {
+	var all []problem
+	for _, p := range show.Unhealthy(now, r.now) {
+		if !about(p.Names) {
+			continue
+		}
+		one := problem{Text: p.String()}
+		var err error
+		switch {
+		case p.Kind == "object":
+			one.Stands, err = r.standing(p.What)
+		case strings.HasPrefix(p.Kind, "peer") && len(p.Names) > 0:
+			err = one.hurts(r, p.Names)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// standing are the objects of which a refusal leaves the version before in force.
+func (r *request) standing(refusal string) (all []catalog.Key, err error) {
+	objects, _, err := r.inForce(&v1alpha1.GetRequest{Refused: true, Most: mostHurt})
+	for i := range objects {
+		if o := &objects[i]; o.Refused != "" && strings.Contains(refusal, o.Refused) {
+			all = append(all, o.Key())
+		}
+	}
+	return all, err
+}
+
+// hurts notes whom it hurts that clusters are not well.
+func (p *problem) hurts(r *request, clusters []string) error {
+	ask := func() (*show.Graph, error) { return r.graph(&v1alpha1.GraphRequest{Via: clusters[0]}) }
+	if len(clusters) > 1 {
+		ask = r.wholeGraph
+	}
+	g, err := ask()
+	if err != nil {
+		return err
+	}
+	p.Cluster, p.Hurt = clusters[0], hurtBy(g, clusters)
+	if more := len(p.Hurt) - mostHurt; more > 0 {
+		p.Hurt, p.More = p.Hurt[:mostHurt], more
+	}
+	return nil
+}
+
+// hurtBy are the callers here whose ways lead to clusters that are not well: first those whose lookups
+// fail.
+func hurtBy(g *show.Graph, clusters []string) []hurt {
+	var failed, others []hurt
+	for i := range g.Calls {
+		c := &g.Calls[i]
+		there, elsewhere := false, ""
+		for _, route := range c.Routes {
+			on := slices.Contains(clusters, route.Cluster)
+			there = there || on
+			if route.Taken && !on {
+				elsewhere = cmp.Or(elsewhere, route.Cluster)
+			}
+		}
+		switch {
+		case !there || c.In != g.Cluster:
+		case elsewhere != "":
+			others = append(others, hurt{c.Caller, c.Callee, "goes to " + elsewhere})
+		case c.State == "stale":
+			others = append(others, hurt{c.Caller, c.Callee, "still goes there, by its whenStale"})
+		case c.State == "ready":
+			others = append(others, hurt{c.Caller, c.Callee, "still goes there"})
+		default:
+			failed = append(failed, hurt{c.Caller, c.Callee, "fails"})
+		}
+	}
+	return append(failed, others...)
+}
+
+// byExpiry sorts certificates by their end, those without one last.
+func byExpiry(all []show.Certificate) []show.Certificate {
+	slices.SortStableFunc(all, func(a, b show.Certificate) int {
+		return cmp.Or(-cmp.Compare(min(len(a.NotAfter), 1), min(len(b.NotAfter), 1)), cmp.Compare(a.NotAfter, b.NotAfter))
+	})
+	return all
+}
+
+// checked is what the checks of the service have found.
+type checked struct {
+	show.Diagnosis
+	At    time.Time
+	Error string
+}
+
+// Age is how long ago they were made.
+func (c *checked) Age(now time.Time) string { return show.Span(now.Sub(c.At)) }
+
+// checkEvery is the least time between two rounds of checks for the first page. They connect to
+// gateways.
+const checkEvery = 30 * time.Second
+
+// diagnosis keeps the last round of checks, for all.
+type diagnosis struct {
+	mu      sync.Mutex
+	last    *checked
+	running bool
+}
+
+// latest is the last round; nil before the first has ended. If it is old, another one begins, which the
+// page does not wait for.
+func (d *diagnosis) latest(r *request) *checked {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.running && (d.last == nil || r.now.Sub(d.last.At) > checkEvery) {
+		ctx, done, ok := r.watch.begin(r.As, r.session)
+		if !ok {
+			return d.last
+		}
+		d.running = true
+		again := *r
+		again.ctx = ctx
+		go func() {
+			defer done()
+			d.keep(again.checks())
+			r.watch.changed()
+		}()
+	}
+	return d.last
+}
+
+func (d *diagnosis) keep(c *checked) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last, d.running = c, false
+}
+
+// checks makes all checks of the service.
+func (r *request) checks() *checked {
+	c := &checked{}
+	var results []check.Result
+	cluster := ""
+	stream, err := v1alpha1.NewStatusClient(r.Conn).Check(r.ctx, &v1alpha1.CheckRequest{})
+	err = receive(stream, err, func(m *v1alpha1.CheckResponse) {
+		cluster = cmp.Or(cluster, m.GetCluster())
+		for _, one := range m.GetResults() {
+			results = append(results, check.ResultOf(one))
+		}
+	})
+	if err != nil {
+		c.Error = r.Explain(err).Error()
+	}
+	check.Sort(results)
+	c.Diagnosis, c.At = show.DiagnosisOf(cluster, results), time.Now()
+	return c
+}
+
+func checksPage(r *request) (*content, error) {
+	c := r.checks()
+	r.diagnose.keep(c)
+	return &content{Page: "checks", Title: "Checks", Command: "isthmus check --all", Data: c}, nil
+}

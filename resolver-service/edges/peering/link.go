@@ -1,0 +1,269 @@
+package peering
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// Bounds of the work that a peer can cause here. Exports that arrive faster wait, and the peer
+// waits with them.
+const (
+	applyInterval = 20 * time.Millisecond
+	maxApply      = 500  // exports in one apply
+	maxPending    = 5000 // exports that wait for an apply
+	shortLease    = 5 * time.Second
+	stuckAfter    = 10 * time.Second // exports are older than renewals say for so long
+	stuckMost     = 10 * time.Minute
+)
+
+// link joins this cluster to one peer. Its run goroutine owns the mirror and changes the
+// topology. Each channel has a goroutine for the network.
+type link struct {
+	cfg      Config
+	cluster  string
+	object   live.Value[*catalog.Cluster]
+	topology *topology.Topology
+	identity *identity.Source
+	settling *settling
+	log      *throttle.Log // for lines that the peer can cause
+
+	wanted       atomic.Pointer[v1alpha1.Wanted] // what the peer is told that callers here miss; nil before the first
+	created      time.Time                       // pings are numbered from it
+	lease        *lease
+	updates      chan update   // from the primary channel to the run goroutine
+	leaseChanged chan struct{} // wakes the run goroutine
+	status       linkStatus
+	freshness    freshness
+
+	mirror     *exportMirror
+	digest     uint64         // of the exports received last
+	reported   topology.Lease // the lease that the topology knows
+	lastApply  time.Time      // zero before the first
+	applyTimer *time.Timer    // fires when the next apply may begin
+}
+
+// update goes to the run goroutine: a message of the peer, or the start of a new stream. The run
+// goroutine closes done when it has processed the update.
+type update struct {
+	message *v1alpha1.ExportsResponse
+	resume  func([]*v1alpha1.Known) // receives the known exports, for the request
+	done    chan<- struct{}
+}
+
+func newLink(l *Links, c *catalog.Cluster) *link {
+	n := &link{
+		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: newThrottle(l.log),
+		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1),
+		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour),
+	}
+	n.status.setObject(c)
+	n.object.Store(c)
+	n.applyTimer.Stop()
+	return n
+}
+
+// run keeps the link up until ctx ends. The exports stay in the topology.
+func (l *link) run(ctx context.Context) {
+	object, _, changed := l.object.Follow()
+	l.lease.setStaleAfter(object.StaleAfter)
+	defer l.lease.stop()
+	defer l.applyTimer.Stop()
+	chans := l.startChannels(ctx, object)
+	defer func() { chans.stop() }()
+	for {
+		updates := l.updates
+		if len(l.mirror.pending) >= maxPending {
+			updates = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case u := <-updates:
+			l.receive(u)
+			close(u.done)
+			l.applySoon(ctx)
+		case <-l.applyTimer.C:
+			l.applySoon(ctx)
+		case <-l.lease.timer.C:
+			l.lease.tick()
+			l.reportLease(ctx)
+		case <-l.leaseChanged:
+			l.reportLease(ctx)
+		case <-changed:
+			before := object
+			object, _, changed = l.object.Follow()
+			chans = l.changeObject(ctx, before, object, chans)
+		}
+	}
+}
+
+// receive processes an update.
+func (l *link) receive(u update) {
+	if u.resume != nil {
+		u.resume(l.mirror.resume())
+		return
+	}
+	m := u.message
+	changes := len(m.GetPut())+len(m.GetRemoved()) > 0
+	if m.GetMore() || changes {
+		l.freshness.progress()
+	}
+	l.mirror.receive(m)
+	switch digest := m.GetDigest(); {
+	case digest != 0:
+		l.digest = digest
+		l.freshness.received(true)
+	case changes && l.digest != 0: // a peer that never sends a digest sends no partial changes
+		l.freshness.received(false)
+	}
+	l.status.setExports(l.mirror)
+}
+
+// applySoon applies pending exports to the topology, at most once in applyInterval.
+func (l *link) applySoon(ctx context.Context) {
+	if len(l.mirror.pending) > 0 {
+		if wait := applyInterval - time.Since(l.lastApply); wait > 0 && !l.lastApply.IsZero() {
+			l.applyTimer.Reset(wait)
+			return
+		}
+		change, all := l.mirror.nextChange(l.cluster, maxApply)
+		l.apply(ctx, change)
+		l.lastApply = time.Now()
+		if !all || len(l.mirror.pending) > 0 {
+			l.applyTimer.Reset(applyInterval)
+			return
+		}
+	}
+	if l.mirror.synced && !l.mirror.initial {
+		l.freshness.applied(l.digest)
+		l.reportLease(ctx)
+	}
+}
+
+// reportLease tells the topology about a changed lease. A fresh lease waits until all that the
+// peer has sent is applied.
+func (l *link) reportLease(ctx context.Context) {
+	want, state := topology.Expired, l.lease.state()
+	switch {
+	case state.usable:
+		want = topology.Fresh
+	case state.fresh:
+		want = topology.Damped
+	}
+	l.status.current(state)
+	waits := !l.freshness.isSynced() || want != topology.Expired && (len(l.mirror.pending) > 0 || !l.freshness.whole())
+	if waits || want == l.reported || want == topology.Expired && l.reported == topology.Unchanged {
+		return
+	}
+	if !l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: want}) {
+		return
+	}
+	before := l.reported
+	first := before == topology.Unchanged
+	l.reported = want
+	switch {
+	case want == topology.Expired:
+		l.warn("lease of a peer ended; routes to it are withdrawn, or stale where whenStale is serve",
+			"peer", l.cluster, "why", l.status.lossReason(state))
+	case first:
+		l.settling.heard(l.cluster)
+		l.info("exports of a peer received", "peer", l.cluster, "exports", len(l.mirror.exports))
+	case want == topology.Damped:
+		l.warn("peer is back, and damped; only callers without another route use it",
+			"peer", l.cluster, "why", l.status.describe(state, 0))
+	case before == topology.Damped:
+		l.info("peer is damped no more; routes to it are in use again", "peer", l.cluster)
+	default:
+		l.info("peer is back; routes to it are in use again", "peer", l.cluster, "exports", len(l.mirror.exports))
+	}
+}
+
+func (l *link) apply(ctx context.Context, change topology.PeerChange) bool {
+	_, err := l.topology.Apply(ctx, topology.Change{Peers: []topology.PeerChange{change}})
+	if err != nil && ctx.Err() == nil {
+		l.warn("exports of a peer not applied; routes to it may be out of date", "peer", l.cluster, "err", err)
+	}
+	return err == nil
+}
+
+// withdraw removes the peer's exports from the topology, in parts. It runs after run.
+func (l *link) withdraw(ctx context.Context) {
+	for app := range l.mirror.exports {
+		l.mirror.pending[app] = nil
+	}
+	for all := false; !all; {
+		var change topology.PeerChange
+		change, all = l.mirror.nextChange(l.cluster, maxApply)
+		l.apply(ctx, change)
+	}
+	l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Full: true, Lease: topology.Forgotten})
+}
+
+// changeObject adapts the link to a changed Cluster object.
+func (l *link) changeObject(ctx context.Context, before, object *catalog.Cluster, chans *channels) *channels {
+	l.lease.setStaleAfter(object.StaleAfter)
+	if !slices.Equal(before.Gateways, object.Gateways) {
+		chans.stop()
+		return l.startChannels(ctx, object)
+	}
+	if before.StaleAfter != object.StaleAfter {
+		chans.restartRenewers(object)
+	}
+	return chans
+}
+
+// setHeard records whether messages arrive on a stream.
+func (l *link) setHeard(t *clientStream, heard bool) {
+	if l.status.setHeard(t, heard) {
+		l.recheckLease()
+	}
+}
+
+// recheckLease wakes the run goroutine to look at the lease.
+func (l *link) recheckLease() {
+	select {
+	case l.leaseChanged <- struct{}{}:
+	default:
+	}
+}
+
+// goodbye extends the lease, since the peer said that it restarts. 0 means that it did not.
+func (l *link) goodbye(holdsMs uint32) {
+	if holdsMs > 0 {
+		l.lease.hold(time.Duration(holdsMs) * time.Millisecond)
+		l.info("peer restarts; its lease is extended", "peer", l.cluster, "ms", min(holdsMs, uint32(mostHold.Milliseconds())))
+	}
+}
+
+// renewLease renews the lease as of a moment.
+func (l *link) renewLease(at time.Time) {
+	if l.lease.renew(at) {
+		l.recheckLease()
+	}
+}
+
+// How many lines of one kind about one peer are logged in an interval.
+const (
+	maxLines    = 6
+	logInterval = time.Minute
+)
+
+func newThrottle(log *slog.Logger) *throttle.Log {
+	return throttle.NewBurst(log, logInterval, maxLines)
+}
+
+// warn logs a line. Each kind of line has its own limit, so that attempts which fail do not hide that
+// a lease has ended.
+func (l *link) warn(text string, args ...any) { l.log.Warn(text, text, args...) }
+
+func (l *link) info(text string, args ...any) { l.log.Info(text, text, args...) }

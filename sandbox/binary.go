@@ -1,9 +1,0 @@
-package sandbox
-
-import "github.com/isthmus-mesh/isthmus/sandbox/programs"
-
-// ErrNoBinary is returned, wrapped, when a binary that a sandbox runs is not built.
-var ErrNoBinary = programs.ErrNone
-
-// Binary finds a program of the table in sandbox/programs, or isthmus; see [programs.Find].
-func Binary(name string) (string, error) { return programs.Find(name) }
