@@ -3,6 +3,7 @@ package catalog
 import (
 	"math"
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -12,30 +13,27 @@ import (
 // twice for each call.
 const golden = 0x9E3779B97F4A7C15
 
-// choice spreads lookups over several addresses. The lookups of a plan walk through the range of
-// uint64 in golden steps. Each route has a cut of that range, as wide as its share. The position
-// in the cut selects one of the route's addresses.
-//
-// If one route takes everything, its addresses are here, one load away.
-type choice struct {
-	sequence
-	only []string // the addresses, if one route takes everything
-	cuts []cut    // if several routes share; the last one ends with the range
+// Choice spreads calls over routes by priority, weight and ramp. The calls walk through the range of
+// uint64 in golden steps. Each route has a cut of that range, as wide as its share.
+type Choice struct {
+	sequence sequence
+	cuts     []cut // the last one ends with the range
 }
 
 // cut is a route's part of the range, after the cut before it.
 type cut struct {
 	last  uint64 // inclusive
-	route *Route
+	route int    // its index
 }
 
-// choose makes the choice among several usable routes, sorted by priority.
+// NewChoice makes the choice among routes that are sorted by priority. One must be usable.
 //
 // A level is the routes of one priority. It takes all that the levels before it leave. It leaves
 // something only while all its usable routes are ramping up and a lower route is usable. Then it
 // takes as much as the most advanced of them.
-func choose(routes []Route) *choice {
-	c := &choice{}
+func NewChoice(routes []Route) *Choice {
+	c := &Choice{}
+	c.sequence.shared.Store(rand.Uint64())
 	at := uint64(0)
 	for first := nextUsable(routes, 0); first >= 0; {
 		end := levelEnd(routes, first)
@@ -43,14 +41,14 @@ func choose(routes []Route) *choice {
 		last := uint64(math.MaxUint64)
 		if share := levelShare(routes[first:end]); share < 100 && below >= 0 {
 			last = at + scale(math.MaxUint64-at, share, 100)
-			c.divide(routes[first:end], at, last)
+			c.divide(routes, first, end, at, last)
 			if at = last + 1; at == 0 {
 				break // nothing is left
 			}
 			first = below
 			continue
 		}
-		c.divide(routes[first:end], at, last)
+		c.divide(routes, first, end, at, last)
 		break
 	}
 	return c
@@ -92,17 +90,17 @@ func levelShare(level []Route) (share uint64) {
 	return share
 }
 
-// divide cuts at..last, inclusive, by weight.
-func (c *choice) divide(level []Route, at, last uint64) {
+// divide cuts at..last, inclusive, by weight, for the level from first to before end.
+func (c *Choice) divide(routes []Route, first, end int, at, last uint64) {
 	var total, sum uint64
-	for i := range level {
-		if r := &level[i]; r.Usable() {
+	for i := range routes[first:end] {
+		if r := &routes[first+i]; r.Usable() {
 			total += uint64(r.Weight) * r.Percent()
 		}
 	}
 	from := at
-	for i := range level {
-		r := &level[i]
+	for i := first; i < end; i++ {
+		r := &routes[i]
 		if !r.Usable() {
 			continue
 		}
@@ -114,7 +112,7 @@ func (c *choice) divide(level []Route, at, last uint64) {
 		if upTo < from {
 			continue // too narrow for a cut
 		}
-		c.cuts = append(c.cuts, cut{upTo, r})
+		c.cuts = append(c.cuts, cut{upTo, i})
 		if from = upTo + 1; from == 0 {
 			return
 		}
@@ -128,43 +126,31 @@ func scale(n, a, b uint64) uint64 {
 	return q
 }
 
-// among is the address of the next lookup if one route takes everything.
-func (c *choice) among() string {
-	i, _ := bits.Mul64(c.sequence.next(), uint64(len(c.only)))
-	return c.only[i]
+// Pick returns the index of the next call's route.
+func (c *Choice) Pick() int {
+	i, _ := c.next()
+	return c.cuts[i].route
 }
 
-// share is the choice of the next lookup among several routes.
-func (c *choice) share() (address string, route *Route) {
-	x := c.sequence.next()
-	i, j := 0, len(c.cuts)-1
+// next is the cut that the next point is in.
+func (c *Choice) next() (i int, point uint64) {
+	point = c.sequence.next()
+	j := len(c.cuts) - 1
 	for i < j {
-		if mid := (i + j) / 2; c.cuts[mid].last < x {
+		if mid := (i + j) / 2; c.cuts[mid].last < point {
 			i = mid + 1
 		} else {
 			j = mid
 		}
 	}
-	route = c.cuts[i].route
-	switch n := uint64(len(route.Addresses)); n {
-	case 0:
-		return "", route
-	case 1:
-		return route.Addresses[0], route
-	default:
-		var first uint64
-		if i > 0 {
-			first = c.cuts[i-1].last + 1
-		}
-		return route.Addresses[scale(x-first, n, c.cuts[i].last-first+1)], route
-	}
+	return i, point
 }
 
-// Follow continues the choice of the plan that p replaces, so that shares hold over many
-// short-lived plans. Call it before p is published.
-func (p *Plan) Follow(replaced *Plan) {
-	if p.choice != nil && replaced != nil && replaced.choice != nil && p.choice != replaced.choice {
-		p.choice.sequence.continueFrom(&replaced.choice.sequence)
+// Follow continues the choice that c replaces, so that shares hold over many short-lived ones. Call
+// it before c is used. Either may be nil.
+func (c *Choice) Follow(replaced *Choice) {
+	if c != nil && replaced != nil && c != replaced {
+		c.sequence.continueFrom(&replaced.sequence)
 	}
 }
 

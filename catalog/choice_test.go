@@ -17,7 +17,7 @@ func tally(p *Plan, stride int) map[string]float64 {
 		for range stride - 1 {
 			p.Pick()
 		}
-		count[p.pick()]++
+		count[p.Address()]++
 	}
 	return count
 }
@@ -81,7 +81,7 @@ func TestWeightsHoldOverPlansThatAreReplaced(t *testing.T) {
 					}
 					p = next
 				}
-				count[p.pick()]++
+				count[p.Address()]++
 			}
 			within := 10.0
 			if !follow { // each plan begins anywhere

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Explain is [View.Resolve] with the reasons for its outcome.
+// Explain is [View.Find] and [Plan.Pick] with the reasons for its outcome.
 func (v *View) Explain(app App) Decision {
 	e, ok := v.Entries.Get(app)
 	if !ok {
@@ -18,9 +18,30 @@ func (v *View) Explain(app App) Decision {
 }
 
 // Explain chooses as [Entry.Pick] does, and returns the reasons.
-func (e *Entry) Explain() Decision {
+func (e *Entry) Explain() Decision { return e.explain(e.Pick()) }
+
+// Outline is [Entry.Explain] without a choice, for callers who choose among the addresses later. It
+// has a cluster and an address only if there is no other.
+func (e *Entry) Outline() Decision {
+	shares := e.Shares()
+	if len(shares) != 1 {
+		d := e.explain("", nil)
+		if d.Outcome == OK {
+			d.Reason = fmt.Sprintf("%d routes to %s share the calls", len(shares), e.App)
+		}
+		return d
+	}
+	only := shares[0].Route
+	address := only.GatewayAddress()
+	if address == "" && len(only.Addresses) == 1 {
+		address = only.Addresses[0]
+	}
+	return e.explain(address, only)
+}
+
+// explain gives the reasons for a choice, or for all routes where none was taken.
+func (e *Entry) explain(address string, taken *Route) Decision {
 	d := Decision{Outcome: e.Outcome(), Rule: e.Rule.String()}
-	address, taken := e.Pick()
 	d.Routes = make([]RouteDecision, len(e.Routes))
 	for i := range e.Routes {
 		r := &e.Routes[i]
@@ -30,7 +51,7 @@ func (e *Entry) Explain() Decision {
 			Zones: r.Zones.String(),
 		}
 	}
-	if taken == nil {
+	if d.Outcome != OK {
 		d.Reason = e.refusalReason()
 		return d
 	}
@@ -40,6 +61,9 @@ func (e *Entry) Explain() Decision {
 				d.Routes[i].Share = 100 * share.Part
 			}
 		}
+	}
+	if taken == nil {
+		return d
 	}
 	d.Address, d.Cluster = address, taken.Cluster
 	if taken.Gateway {
@@ -72,5 +96,5 @@ func (p *Plan) levels() (first, last uint32) {
 	if p.choice == nil || p.choice.cuts == nil {
 		return first, first
 	}
-	return first, p.choice.cuts[len(p.choice.cuts)-1].route.Priority
+	return first, p.Routes[p.choice.cuts[len(p.choice.cuts)-1].route].Priority
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -12,8 +13,9 @@ type Plan struct {
 	App    App
 	Routes []Route // by priority, then as the rule lists them
 
-	single string  // the address, if there is only one
-	choice *choice // nil if there is one address or none
+	single string   // the address, if there is only one
+	only   []string // the addresses, if one route takes everything
+	choice *Choice  // nil if there is one address or none; without cuts if one route takes everything
 	memos  [memos]atomic.Pointer[any]
 }
 
@@ -52,14 +54,13 @@ func NewPlan(app App, routes []Route) *Plan {
 	case first < 0:
 		return p
 	case !sole(routes, first):
-		p.choice = choose(routes)
+		p.choice = NewChoice(routes)
 	case len(routes[first].Addresses) == 1:
 		p.single = routes[first].Addresses[0]
-		return p
 	default:
-		p.choice = &choice{only: routes[first].Addresses}
+		p.only, p.choice = routes[first].Addresses, &Choice{}
+		p.choice.sequence.shared.Store(rand.Uint64())
 	}
-	p.choice.sequence.shared.Store(rand.Uint64())
 	return p
 }
 
@@ -86,19 +87,33 @@ func sortRoutes(routes []Route) {
 // Pick chooses an address: among the usable routes by priority, weight and ramp, and evenly among
 // a route's addresses. The address is empty if nothing is ready.
 func (p *Plan) Pick() (address string, route *Route) {
-	switch {
-	case p.single == "" && p.choice == nil:
+	i, n := p.PickAt()
+	if i < 0 {
 		return "", nil
-	case p.choice != nil && p.choice.cuts != nil:
-		return p.choice.share()
-	default:
-		return p.pick(), &p.Routes[nextUsable(p.Routes, 0)]
 	}
+	if route = &p.Routes[i]; n >= 0 {
+		address = route.Addresses[n]
+	}
+	return address, route
 }
 
-// pick is Pick without the route. It is small enough to be inlined for the most common case, a
-// single address.
-func (p *Plan) pick() string {
+// PickAt is [Plan.Pick] by the indexes of the route and of its address. Both are -1 if nothing is
+// ready, and that of the address alone if the route has none.
+func (p *Plan) PickAt() (route, address int) {
+	switch {
+	case p.single != "":
+		return nextUsable(p.Routes, 0), 0
+	case p.choice == nil:
+		return -1, -1
+	case p.choice.cuts == nil:
+		return nextUsable(p.Routes, 0), p.among()
+	}
+	return p.share()
+}
+
+// Address is [Plan.Pick] without the route. It is small enough to be inlined for the most common case,
+// a single address.
+func (p *Plan) Address() string {
 	if p.single != "" {
 		return p.single
 	}
@@ -106,17 +121,46 @@ func (p *Plan) pick() string {
 }
 
 func (p *Plan) pickAny() string {
-	c := p.choice
 	switch {
-	case c == nil:
+	case p.choice == nil:
 		return ""
-	case len(c.only) > 0:
-		return c.among()
-	case c.cuts == nil:
-		return ""
+	case p.choice.cuts == nil && len(p.only) > 0:
+		return p.only[p.among()]
 	}
-	address, _ := c.share()
+	address, _ := p.Pick()
 	return address
+}
+
+// among is the index of the next address if one route takes everything.
+func (p *Plan) among() int {
+	if len(p.only) == 0 {
+		return -1
+	}
+	i, _ := bits.Mul64(p.choice.sequence.next(), uint64(len(p.only)))
+	return int(i)
+}
+
+// share is the next choice among several routes. The position in a route's cut selects its address.
+func (p *Plan) share() (route, address int) {
+	c := p.choice
+	i, point := c.next()
+	route = c.cuts[i].route
+	n := uint64(len(p.Routes[route].Addresses))
+	if n < 2 {
+		return route, int(n) - 1
+	}
+	var first uint64
+	if i > 0 {
+		first = c.cuts[i-1].last + 1
+	}
+	return route, int(scale(point-first, n, c.cuts[i].last-first+1))
+}
+
+// Follow continues the choice of the plan that p replaces; see [Choice.Follow].
+func (p *Plan) Follow(replaced *Plan) {
+	if replaced != nil {
+		p.choice.Follow(replaced.choice)
+	}
 }
 
 // Outcome is the outcome of a lookup.

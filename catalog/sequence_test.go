@@ -76,7 +76,7 @@ func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 			var routes []Route
 			routes, share[j] = randomRoutes(r)
 			plans[j], count[j] = NewPlan(orders, routes), map[string]float64{}
-			plans[j].choice.split(cores)
+			plans[j].choice.sequence.split(cores)
 		}
 		var all sync.WaitGroup
 		var adding sync.Mutex
@@ -90,7 +90,7 @@ func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 					if taken[j].Add(1) > lookups {
 						continue
 					}
-					mine[j][plans[j].pick()]++
+					mine[j][plans[j].Address()]++
 				}
 				adding.Lock()
 				defer adding.Unlock()
@@ -112,9 +112,9 @@ func TestWeightsHoldForCallersOnManyCores(t *testing.T) {
 func TestAPlanThatFollowsKeepsItsCoresApart(t *testing.T) {
 	routes := []Route{to("west", 0, 1, Ready, "w:1", "w:2")}
 	p, next := NewPlan(orders, routes), NewPlan(orders, routes)
-	p.choice.split(2)
+	p.choice.sequence.split(2)
 	next.Follow(p)
-	if next.choice.perCore.Load() != p.choice.perCore.Load() {
+	if next.choice.sequence.perCore.Load() != p.choice.sequence.perCore.Load() {
 		t.Error("the next plan makes its cores compete again")
 	}
 }

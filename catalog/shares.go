@@ -20,7 +20,7 @@ func (p *Plan) Shares() []Share {
 	shares := make([]Share, 0, len(p.choice.cuts))
 	from := uint64(0)
 	for _, c := range p.choice.cuts {
-		shares = append(shares, Share{c.route, (float64(c.last-from) + 1) / math.MaxUint64})
+		shares = append(shares, Share{&p.Routes[c.route], (float64(c.last-from) + 1) / math.MaxUint64})
 		from = c.last + 1
 	}
 	return shares

@@ -14,19 +14,8 @@ type View struct {
 	Rule     string    // the object or the default selection that decides which apps the view has
 }
 
-// Resolve is the lookup that daprd waits for. It returns an address, or a refusal by rule 3 or 6.
-// It does no I/O, takes no lock and allocates nothing when it succeeds.
-func (v *View) Resolve(app App) (string, error) {
-	if e, ok := v.Entries.Get(app); ok {
-		if address := e.pick(); address != "" {
-			return address, nil
-		}
-		return "", e.Refusal()
-	}
-	return "", v.refuse(app)
-}
-
-// Find is [View.Resolve] without the choice of an address: it returns an entry that has one.
+// Find is the lookup that daprd waits for. It returns an entry that has an address, or a refusal by
+// rule 3 or 6. It does no I/O, takes no lock and allocates nothing when it succeeds.
 func (v *View) Find(app App) (*Entry, error) {
 	e, ok := v.Entries.Get(app)
 	switch {
@@ -96,7 +85,7 @@ func (v *View) Missing() Outcome {
 	return Denied
 }
 
-// AppendMissing appends the error text of [View.Resolve] for an app that the view lacks and that a
+// AppendMissing appends the error text of [View.Find] for an app that the view lacks and that a
 // DNS name can carry. It keeps no reference to the app's names.
 func (v *View) AppendMissing(b []byte, app App) []byte {
 	return v.appendReason(append(append(b, v.Missing().String()...), ": "...), app)

@@ -27,7 +27,7 @@ func BenchmarkResolve(b *testing.B) {
 			b.ReportAllocs()
 			a := apps[len(apps)/2]
 			for b.Loop() {
-				if _, err := v.Resolve(a); err != nil {
+				if _, err := resolve(v, a); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -38,7 +38,7 @@ func BenchmarkResolve(b *testing.B) {
 				if i++; i == len(apps) {
 					i = 0
 				}
-				if _, err := v.Resolve(apps[i]); err != nil {
+				if _, err := resolve(v, apps[i]); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -47,7 +47,7 @@ func BenchmarkResolve(b *testing.B) {
 			a := apps[len(apps)/2]
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					if _, err := v.Resolve(a); err != nil {
+					if _, err := resolve(v, a); err != nil {
 						b.Fatal(err)
 					}
 				}

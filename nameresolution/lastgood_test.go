@@ -236,7 +236,7 @@ func FuzzLastGood(f *testing.F) {
 			return
 		}
 		for app := range m.view.Entries.All() {
-			_, _ = m.view.Resolve(app)
+			_, _ = m.view.Find(app)
 			m.view.Explain(app)
 		}
 		if _, err := fileOf("x", quiet).format(m, time.Now()); err != nil {

@@ -12,96 +12,95 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// ResolveID is one lookup, by the rules in the order of the design: this app itself,
-// then the view. It waits only while there is no view yet or, without a service, while the
-// local resolver has to be asked for the first time. Otherwise it does no I/O, takes no
-// lock, and allocates nothing when it succeeds. Its errors are [catalog.Refusal]s.
+// ResolveID is one lookup with the choice of an address, for callers without a dialer that chooses for
+// each call. It follows the rules in the order of the design: this app itself, then the view. It waits
+// only while there is no view yet or, without a service, while the local resolver has to be asked for
+// the first time. Otherwise it does no I/O, takes no lock, and allocates nothing when it succeeds. Its
+// errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
-	address, err := r.resolveID(ctx, app)
-	if err != nil {
-		r.refusals.add(app, err)
-	}
-	return address, err
-}
-
-func (r *Resolver) resolveID(ctx context.Context, app catalog.App) (string, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
-		return r.resolveTraced(ctx, app, parent)
+		_, d, err := r.traced(ctx, parent, app, (*catalog.Entry).Explain)
+		return d.Address, err
 	}
-	if app == r.self.App {
+	_, e, err := r.find(ctx, app)
+	switch {
+	case err != nil:
+		return "", err
+	case e == nil:
 		return r.own, nil
 	}
-	if view, ok := r.served.Load(); ok && (r.locals == nil || r.locals.has(view, app)) {
-		address, err := view.Resolve(app)
-		if err == nil || r.locals == nil {
-			return address, err
-		}
-	}
-	return r.resolveSlow(ctx, app)
+	return e.Address(), nil
 }
 
-// Find is ResolveID for who chooses among the app's addresses later. It returns the app's entry,
-// which has an address, or nil for this app itself.
+// Find is [Resolver.ResolveID] without the choice of an address. It returns the app's entry, which has
+// one, or nil for this app itself.
 func (r *Resolver) Find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
-	e, err := r.find(ctx, app)
-	if err != nil {
-		r.refusals.add(app, err)
+	if parent := r.lookups.Parent(ctx); parent != nil {
+		e, _, err := r.traced(ctx, parent, app, (*catalog.Entry).Outline)
+		return e, err
 	}
+	_, e, err := r.find(ctx, app)
 	return e, err
 }
 
-func (r *Resolver) find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
-	if parent := r.lookups.Parent(ctx); parent == nil {
-		if app == r.self.App {
-			return nil, nil
+// traced is a lookup that has a span, with what explains its entry. It is apart so that others need
+// not carry what it needs on their stack.
+func (r *Resolver) traced(ctx context.Context, parent trace.Span, app catalog.App, explain func(*catalog.Entry) catalog.Decision) (*catalog.Entry, catalog.Decision, error) {
+	span := r.lookups.Start(ctx, parent, app)
+	view, e, err := r.find(ctx, app)
+	var d catalog.Decision
+	switch {
+	case err != nil:
+		d = refused(err)
+		if view != nil {
+			reason := d.Reason // which may have what the local resolver said
+			d = view.Explain(app)
+			d.Reason = reason
 		}
-		if view, ok := r.served.Load(); ok && (r.locals == nil || r.locals.has(view, app)) {
-			e, err := view.Find(app)
-			if err == nil || r.locals == nil {
-				return e, err
-			}
+	case e == nil:
+		d = r.ownDecision()
+	default:
+		d = explain(e)
+	}
+	if view != nil {
+		d.Revision = view.Revision
+	}
+	span.End(&d)
+	return e, d, err
+}
+
+// find is a lookup without a span: it returns the entry, and the view that it is in. Both are nil for
+// this app itself.
+func (r *Resolver) find(ctx context.Context, app catalog.App) (*catalog.View, *catalog.Entry, error) {
+	if app == r.self.App {
+		return nil, nil, nil
+	}
+	if view, ok := r.served.Load(); ok && (r.locals == nil || r.locals.has(view, app)) {
+		if e, err := view.Find(app); err == nil {
+			return view, e, nil
 		}
 	}
 	return r.findSlow(ctx, app)
 }
 
-// findSlow is a Find that has a span, or that ResolveID would make by resolveSlow.
-func (r *Resolver) findSlow(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
-	if _, err := r.resolveID(ctx, app); err != nil || app == r.self.App {
-		return nil, err
+// findSlow is a lookup that may have to wait, or fails.
+func (r *Resolver) findSlow(ctx context.Context, app catalog.App) (view *catalog.View, e *catalog.Entry, err error) {
+	if view, err = r.await(ctx, app); err == nil {
+		e, err = view.Find(app)
 	}
-	view, err := r.await(ctx, app)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return view, e, nil
 	}
-	return view.Find(app)
+	var refusal *catalog.Refusal
+	if view != nil && r.locals != nil && errors.As(err, &refusal) && refusal.Outcome != catalog.Denied {
+		refusal.Reason += r.locals.why(app)
+	}
+	r.refusals.add(app, err)
+	return view, nil, err
 }
 
 // Own returns the answer to lookups of this app itself.
 func (r *Resolver) Own() string { return r.own }
-
-// resolveTraced is a lookup that has a span. It is apart so that others need not carry
-// what it needs on their stack.
-func (r *Resolver) resolveTraced(ctx context.Context, app catalog.App, parent trace.Span) (string, error) {
-	span := r.lookups.Start(ctx, parent, app)
-	d := r.decide(ctx, app)
-	span.End(&d)
-	return d.Address, d.Err()
-}
-
-// resolveSlow is a lookup that may have to wait or, without a service, fails.
-func (r *Resolver) resolveSlow(ctx context.Context, app catalog.App) (string, error) {
-	view, err := r.await(ctx, app)
-	if err != nil {
-		return "", err
-	}
-	address, err := view.Resolve(app)
-	var refusal *catalog.Refusal
-	if r.locals != nil && errors.As(err, &refusal) && refusal.Outcome != catalog.Denied {
-		refusal.Reason += r.locals.why(app)
-	}
-	return address, err
-}
 
 // await returns the view for a lookup, and waits for it if there is none yet.
 func (r *Resolver) await(ctx context.Context, app catalog.App) (*catalog.View, error) {
@@ -140,7 +139,7 @@ func (r *Resolver) Explain(ctx context.Context, app catalog.App) catalog.Decisio
 
 func (r *Resolver) decide(ctx context.Context, app catalog.App) catalog.Decision {
 	if app == r.self.App {
-		return catalog.Decision{Address: r.own, Cluster: r.cluster, Rule: catalog.SelfRule, Reason: "it is this sidecar's own app"}
+		return r.ownDecision()
 	}
 	view, err := r.await(ctx, app)
 	if err != nil {
@@ -151,6 +150,10 @@ func (r *Resolver) decide(ctx context.Context, app catalog.App) catalog.Decision
 		r.locals.explain(&d, app)
 	}
 	return d
+}
+
+func (r *Resolver) ownDecision() catalog.Decision {
+	return catalog.Decision{Address: r.own, Cluster: r.cluster, Rule: catalog.SelfRule, Reason: "it is this sidecar's own app"}
 }
 
 func refused(err error) catalog.Decision {

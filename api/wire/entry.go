@@ -1,7 +1,12 @@
 package wire
 
 import (
+	"encoding/binary"
 	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -10,6 +15,35 @@ import (
 // maxRoutes bounds the routes of an entry that comes in: a selection's are bounded by
 // catalog.MaxRoutes, those of an endpoint without routes by the number of clusters.
 const maxRoutes = 10_000
+
+// The fields of the messages that AppendPut writes; see services.proto.
+const (
+	responsePut protowire.Number = 3
+
+	entryApp    protowire.Number = 1
+	entryRule   protowire.Number = 2
+	entryRoutes protowire.Number = 3
+	entryDigest protowire.Number = 4
+
+	appNamespace protowire.Number = 1
+	appID        protowire.Number = 2
+
+	routeCluster   protowire.Number = 1
+	routePriority  protowire.Number = 2
+	routeWeight    protowire.Number = 3
+	routeState     protowire.Number = 4
+	routeLocal     protowire.Number = 5
+	routeGateway   protowire.Number = 6
+	routeReady     protowire.Number = 7
+	routeAddresses protowire.Number = 8
+	routeShards    protowire.Number = 9
+	routeDraining  protowire.Number = 10
+	routeRamp      protowire.Number = 11
+	routeInstances protowire.Number = 12
+	routeDamped    protowire.Number = 13
+	routeZones     protowire.Number = 14
+	routeZoneOf    protowire.Number = 15
+)
 
 // states pairs the two enumerations. They are apart so that neither can change the
 // other by accident. What a sidecar does that does not know of damped is right without it.
@@ -49,24 +83,12 @@ func parseState(m pb.ViewRoute_State, damped bool) (catalog.RouteState, bool) {
 	return 0, false
 }
 
-// Entry is the message of an entry, with its digest. It shares the addresses.
+// Entry is the message of an entry, with its digest.
 func Entry(e *catalog.Entry) *pb.ViewEntry {
-	m := &pb.ViewEntry{App: App(e.App), Rule: e.Rule.String(), Routes: make([]*pb.ViewRoute, len(e.Routes))}
-	routes := make([]pb.ViewRoute, len(e.Routes))
-	for i := range e.Routes {
-		r := &e.Routes[i]
-		to := &routes[i]
-		to.Cluster, to.Priority, to.Weight = r.Cluster, r.Priority, r.Weight
-		to.State, to.Damped = state(r.State)
-		to.Local, to.Gateway, to.Ready, to.Addresses = r.Local, r.Gateway, r.Ready, r.Addresses
-		to.Draining, to.Ramp, to.Instances = r.Draining, uint32(r.Ramp), r.Instances
-		to.Zones, to.ZoneOf = r.Zones.Parts()
-		if shards := r.Shards(); shards > 0 {
-			to.Shards, to.Addresses = uint32(shards), []string{r.GatewayAddress()}
-		}
-		m.Routes[i] = to
+	m := &pb.ViewEntry{}
+	if err := proto.Unmarshal(appendEntry(nil, e), m); err != nil {
+		panic(fmt.Sprintf("entry of %s is no message: %v", e.App, err)) // appendEntry is wrong
 	}
-	m.Digest = digest(e, m.Rule)
 	return m
 }
 
@@ -86,6 +108,73 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 		}
 	}
 	return catalog.NewEntry(app, catalog.TextRule(m.GetRule()), routes), nil
+}
+
+// AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
+// It takes half the time of proto.Marshal and makes no garbage (BenchmarkPut): when an
+// instance changes, this is done once for every caller of its app.
+func AppendPut(b []byte, e *catalog.Entry) []byte {
+	var room [1024]byte
+	m := appendEntry(room[:0], e)
+	return appendMessage(b, responsePut, m)
+}
+
+func appendEntry(m []byte, e *catalog.Entry) []byte {
+	var room [512]byte
+	app := appendText(room[:0], appNamespace, e.App.Namespace)
+	app = appendText(app, appID, e.App.ID)
+	m = appendMessage(m, entryApp, app)
+	m = appendText(m, entryRule, e.Rule.String())
+	for i := range e.Routes {
+		m = appendMessage(m, entryRoutes, appendRoute(room[:0], &e.Routes[i]))
+	}
+	return protowire.AppendFixed64(protowire.AppendTag(m, entryDigest, protowire.Fixed64Type), xxhash.Sum64(m))
+}
+
+// Digest is the digest of an entry's message: over the fields before it, as AppendPut writes them. A
+// sidecar that comes back says what it has by it, and is sent only what differs. A field
+// that a later version adds leaves it as it is where the field is not set.
+func Digest(e *catalog.Entry) uint64 {
+	var room [1024]byte
+	m := appendEntry(room[:0], e)
+	return binary.LittleEndian.Uint64(m[len(m)-8:])
+}
+
+func appendRoute(m []byte, r *catalog.Route) []byte {
+	state, damped := state(r.State)
+	m = appendText(m, routeCluster, r.Cluster)
+	m = appendNumber(m, routePriority, uint64(r.Priority))
+	m = appendNumber(m, routeWeight, uint64(r.Weight))
+	m = appendNumber(m, routeState, uint64(state))
+	m = appendNumber(m, routeLocal, uint64(bit(r.Local)))
+	m = appendNumber(m, routeGateway, uint64(bit(r.Gateway)))
+	m = appendNumber(m, routeReady, uint64(r.Ready))
+	shards := r.Shards()
+	if shards > 0 {
+		m = appendText(m, routeAddresses, r.GatewayAddress())
+	} else {
+		for _, address := range r.Addresses {
+			m = protowire.AppendString(protowire.AppendTag(m, routeAddresses, protowire.BytesType), address)
+		}
+	}
+	m = appendNumber(m, routeShards, uint64(shards))
+	m = appendNumber(m, routeDraining, uint64(r.Draining))
+	m = appendNumber(m, routeRamp, uint64(r.Ramp))
+	if len(r.Instances) > 0 {
+		m = protowire.AppendVarint(protowire.AppendTag(m, routeInstances, protowire.BytesType), uint64(4*len(r.Instances)))
+		for _, token := range r.Instances {
+			m = protowire.AppendFixed32(m, token)
+		}
+	}
+	m = appendNumber(m, routeDamped, uint64(bit(damped)))
+	if r.Zones != nil {
+		names, of := r.Zones.Parts()
+		for _, name := range names {
+			m = appendText(m, routeZones, name)
+		}
+		m = appendMessage(m, routeZoneOf, of)
+	}
+	return m
 }
 
 func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {

@@ -209,7 +209,7 @@ func TestNothingIsServedBeforeTheFullSet(t *testing.T) {
 	if u.Open == nil || u.Gateway == nil {
 		t.Fatalf("the full set did not bring views: %+v", u)
 	}
-	if _, err := u.Open.Resolve(app("orders")); err != nil {
+	if _, err := u.Open.Find(app("orders")); err != nil {
 		t.Errorf("an instance that was there before is missing: %v", err)
 	}
 	if b, _, ok := u.Gateway.Lookup("orders.shop.west.isthmus.internal"); !ok || len(b.Instances) != 1 {

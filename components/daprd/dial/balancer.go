@@ -58,7 +58,7 @@ type planBalancer struct {
 	instances     map[string]*instance
 	draining      map[*endpoint]struct{}
 	routes        map[string]*routeState // by cluster
-	lastChoice    *catalog.Plan          // of the last picker for several routes
+	lastChoice    *catalog.Choice        // of the last picker for several routes
 	usable        bool                   // calls had a route at the last update
 	unusableSince time.Time
 	connecting    int // attempts under way

@@ -13,7 +13,7 @@ import (
 
 // picker gives each call a connection. It is immutable; the balancer replaces it on every change.
 type picker struct {
-	choice *catalog.Plan // among routes; nil with a single one
+	choice *catalog.Choice // among routes; nil with a single one
 	routes []usableRoute
 }
 
@@ -24,10 +24,9 @@ func (b *planBalancer) setPicker(usable []usableRoute) {
 		routes := make([]catalog.Route, len(usable))
 		for i := range usable {
 			routes[i] = usable[i].route.Route
-			routes[i].Ramp = uint8(usable[i].percent)
-			routes[i].State, routes[i].Addresses = catalog.Ready, []string{routes[i].Cluster}
+			routes[i].Ramp, routes[i].State = uint8(usable[i].percent), catalog.Ready
 		}
-		p.choice = catalog.NewPlan(b.plan.channel.app, routes) // by priority already, so each keeps its index
+		p.choice = catalog.NewChoice(routes)
 		p.choice.Follow(b.lastChoice)
 		b.lastChoice = p.choice
 	}
@@ -38,12 +37,7 @@ func (b *planBalancer) setPicker(usable []usableRoute) {
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r := &p.routes[0]
 	if p.choice != nil {
-		_, route := p.choice.Pick()
-		for i := range p.choice.Routes {
-			if route == &p.choice.Routes[i] {
-				r = &p.routes[i]
-			}
-		}
+		r = &p.routes[p.choice.Pick()]
 	}
 	next := uint32(r.state.next.Add(1))
 	inZone := r.candidates

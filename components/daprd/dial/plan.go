@@ -44,7 +44,7 @@ type target struct {
 func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, hostVersion uint64, before *plan) *plan {
 	p := &plan{channel: c, view: view, entry: entry, zone: view.Zone, gateways: view.Gateways, hostVersion: hostVersion, hosts: map[string]struct{}{}}
 	if entry == nil {
-		_, p.refusal = view.Resolve(c.app)
+		_, p.refusal = view.Find(c.app)
 		return p
 	}
 	if entry.Outcome() != catalog.OK {

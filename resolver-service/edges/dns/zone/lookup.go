@@ -45,13 +45,14 @@ func (l *lookup) answer(n *name) {
 // byView answers an app's name without a cluster with addresses: each query falls on one
 // route, by priority and weight.
 func (l *lookup) byView(n *name) {
-	chosen, route := l.entry.Pick()
-	if route == nil || chosen == "" {
+	i, chosen := l.entry.PickAt()
+	if chosen < 0 {
 		l.nothingReady(n)
 		return
 	}
+	route := &l.entry.Routes[i]
 	if len(l.entry.Routes) > 1 && !l.serves(route) {
-		route, chosen = l.instead(route), ""
+		route, chosen = l.instead(route), -1
 	}
 	l.taken(n, route, chosen, l.zone.ttl)
 }
@@ -95,11 +96,11 @@ func (l *lookup) byRoute(n *name) {
 	if l.only.Gateway {
 		ttl = l.zone.gatewayTTL
 	}
-	l.taken(n, l.only, "", ttl)
+	l.taken(n, l.only, -1, ttl)
 }
 
-// taken answers with a route's addresses. Chosen is the one that comes first; empty: any.
-func (l *lookup) taken(n *name, route *catalog.Route, chosen string, ttl uint32) {
+// taken answers with a route's addresses. Chosen is the index of the one that comes first; -1: any.
+func (l *lookup) taken(n *name, route *catalog.Route, chosen int, ttl uint32) {
 	packed, because := l.addresses(l.entry.Plan, route)
 	if packed.none() {
 		l.unresolved(because)
@@ -124,8 +125,8 @@ func (l *lookup) taken(n *name, route *catalog.Route, chosen string, ttl uint32)
 	}
 	first := 0
 	if count := len(records) / size; count > 1 {
-		if first = anywhere(count); !route.Gateway && chosen != "" {
-			first = place(route, chosen, count)
+		if first = anywhere(count); !route.Gateway && chosen >= 0 {
+			first = chosen * count / len(route.Addresses)
 		}
 	}
 	l.response.Rotated(records, size, first, ttl)

@@ -2,7 +2,6 @@ package zone
 
 import (
 	"net/netip"
-	"unsafe"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -101,21 +100,3 @@ func usable(r *catalog.Route) bool { return r.Usable() && reachable(r) }
 
 // reachable tells whether a route leads somewhere, also one that takes no traffic.
 func reachable(r *catalog.Route) bool { return len(r.Addresses) > 0 }
-
-// manyAddresses is from how many on the one that a lookup chose is not searched for.
-const manyAddresses = 64
-
-// place is where among a route's addresses the one is that a lookup chose, out of n.
-func place(r *catalog.Route, chosen string, n int) int {
-	if n < 2 {
-		return 0
-	}
-	if len(r.Addresses) < manyAddresses {
-		for i := range r.Addresses {
-			if unsafe.StringData(r.Addresses[i]) == unsafe.StringData(chosen) {
-				return i * n / len(r.Addresses)
-			}
-		}
-	}
-	return anywhere(n)
-}

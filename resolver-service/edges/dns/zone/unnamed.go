@@ -33,6 +33,9 @@ func (l *lookup) unnamedCallers(n *name, route *catalog.Route, packed *addresses
 	}
 }
 
+// manyAddresses is how many of a caller's own instances are looked at for their port.
+const manyAddresses = 64
+
 // ownPort tells on which port the caller's own instances listen, if none is on the one
 // that is meant. Of a caller without instances that is not known.
 func ownPort(view *catalog.View, caller catalog.App, meant uint16) (own uint16, other bool) {
