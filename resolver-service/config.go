@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
@@ -247,6 +248,16 @@ func (c *Config) operators() []catalog.App {
 	return apps
 }
 
+// dataDir is the service's own directory.
+func (c *Config) dataDir() process.DataDir {
+	return process.DataDir{Path: c.DataDir, Cluster: c.Cluster, Replica: c.replica()}
+}
+
+// process is what the process listens with. A service without a gateway hands nothing over.
+func (c *Config) process() process.Config {
+	return process.Config{Edges: c.edges(), Dir: c.dataDir(), Cores: c.Cores, HandOver: c.Replicas == nil && c.Listen.Gateway != ""}
+}
+
 // snapshot is the file that keeps the registered instances. It has the cluster's name, since
 // two clusters tried out in one directory must not take each other's instances over. One of
 // several replicas has none: its instances may be with another by now.
@@ -254,5 +265,5 @@ func (c *Config) snapshot() string {
 	if c.Replicas != nil {
 		return ""
 	}
-	return c.ownPath("instances") + ".json"
+	return c.dataDir().Own("instances") + ".json"
 }

@@ -69,7 +69,7 @@ func (c *Config) checkListen(doc *strict.Document) {
 	}
 	for _, e := range c.edges() {
 		for _, l := range e.Listen {
-			if path, ok := unixPath(l.Address); ok && (l.Name == "resolver" || l.Name == "operator") {
+			if path, ok := edge.UnixPath(l.Address); ok && (l.Name == "resolver" || l.Name == "operator") {
 				if !filepath.IsAbs(path) {
 					doc.Refuse("listen."+l.Name, fmt.Sprintf("%q has no absolute path", l.Address), "write unix:///path/to/socket")
 				}
@@ -99,7 +99,7 @@ func (c *Config) checkIdentity(doc *strict.Document) {
 		}
 	}
 	at := c.Listen.Resolver
-	if _, unix := unixPath(at); c.Identity.Insecure && !c.Identity.InsecureExposed && at != "" && !unix && !edge.OnLoopback(at) {
+	if _, unix := edge.UnixPath(at); c.Identity.Insecure && !c.Identity.InsecureExposed && at != "" && !unix && !edge.OnLoopback(at) {
 		doc.Refuse("identity.insecure", "without certificates everybody who reaches listen.resolver, "+at+", is an operator",
 			"listen on 127.0.0.1, give the service a certificate, or write insecureExposed: true beside it")
 	}
@@ -134,9 +134,4 @@ func oneOf(doc *strict.Document, path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		doc.Refuse(path, fmt.Sprintf("%q is not known here", value), "write "+strings.Join(allowed, " or "))
 	}
-}
-
-// unixPath is the path in "unix:///path".
-func unixPath(address string) (path string, ok bool) {
-	return strings.CutPrefix(address, "unix://")
 }

@@ -3,7 +3,6 @@ package resolverservice
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -102,25 +101,9 @@ func (c *Config) delegates() (all destination.Delegates) {
 	return all
 }
 
-// rules say which addresses may be instances, now that it is known where the service listens.
-func (s *listeners) rules() *destination.Rules {
-	r := &destination.Rules{Loopback: s.cfg.Development.Loopback, Allow: prefixes(s.cfg.Gateway.Allow)}
-	for _, l := range s.tcp {
-		r.Listeners = addListener(r.Listeners, l.Addr())
-	}
-	for _, sockets := range s.sockets {
-		for i := 0; sockets.Addr(i) != nil; i++ {
-			r.Listeners = addListener(r.Listeners, sockets.Addr(i))
-		}
-	}
-	return r
-}
-
-func addListener(all []netip.AddrPort, a net.Addr) []netip.AddrPort {
-	if at, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
-		return append(all, at.AddrPort())
-	}
-	return all // a Unix socket
+// destinations say which addresses may be instances, now that it is known where the service listens.
+func (c *Config) destinations(listens []netip.AddrPort) *destination.Rules {
+	return &destination.Rules{Loopback: c.Development.Loopback, Allow: prefixes(c.Gateway.Allow), Listeners: listens}
 }
 
 // mostRefusals is how many apps with addresses that may not be used a status names.

@@ -6,10 +6,8 @@ import (
 	"strconv"
 
 	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
-
-// defaultSocketMode lets the service's own user connect, and nobody else.
-const defaultSocketMode os.FileMode = 0o600
 
 // checkResolver adds to the document what is wrong with the resolver.
 func (c *Config) checkResolver(doc *strict.Document) {
@@ -19,7 +17,7 @@ func (c *Config) checkResolver(doc *strict.Document) {
 	if c.Resolver.SocketMode == "" || doc.Wrong("resolver.socketMode") {
 		return
 	}
-	if _, ok := unixPath(c.Listen.Resolver); !ok {
+	if _, ok := edge.UnixPath(c.Listen.Resolver); !ok {
 		doc.Refuse("resolver.socketMode", "listen.resolver is no unix socket", "write listen: {resolver: \"unix:///run/isthmus/resolver.sock\"}, or leave socketMode out")
 	}
 	if _, err := parseSocketMode(c.Resolver.SocketMode); err != nil {
@@ -36,11 +34,11 @@ func parseSocketMode(text string) (os.FileMode, error) {
 	return os.FileMode(n), nil
 }
 
-// socketMode is the mode of a listener's unix socket.
-func (c *Config) socketMode(listener string) os.FileMode {
-	if listener != "resolver" || c.Resolver.SocketMode == "" {
-		return defaultSocketMode
+// listenResolver is where listen.resolver is, if it is.
+func (c *Config) listenResolver() []edge.Listener {
+	listen := edge.At("resolver", c.Listen.Resolver)
+	for i := range listen {
+		listen[i].Mode, _ = parseSocketMode(c.Resolver.SocketMode) // was checked; 0 where it is empty
 	}
-	mode, _ := parseSocketMode(c.Resolver.SocketMode) // was checked
-	return mode
+	return listen
 }

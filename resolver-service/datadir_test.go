@@ -1,10 +1,8 @@
 package resolverservice
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,19 +29,4 @@ func TestNoServiceWritesOverWhatAnotherOneKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, second, nil) // it is free again
-}
-
-func TestWhatCannotBeLockedKeepsNobodyOut(t *testing.T) {
-	cfg := &Config{DataDir: filepath.Join(t.TempDir(), "data"), Cluster: strings.Repeat("w", 300)} // no file can have that name
-	var said bytes.Buffer
-	release, err := cfg.holdDataDir(slog.New(slog.NewTextHandler(&said, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(said.String(), "dataDir can't be locked") || !strings.Contains(said.String(), "file name too long") {
-		t.Errorf("the log says %q", said.String())
-	}
-	if err := release(); err != nil {
-		t.Error(err)
-	}
 }

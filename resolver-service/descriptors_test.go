@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
 // TestBoundsFitBelowTheLimitOfOpenFiles for every limit that there may be.
@@ -22,33 +23,34 @@ func TestBoundsFitBelowTheLimitOfOpenFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, limit := range []int{1024, 4096, 20_000, 65_536, 1 << 20, 1 << 31} {
-			b, reduced := cfg.fit(limit)
+			b := process.Fit(cfg.edges(), limit)
+			resolver := cfg.Resolver.bounds(b)
 			used := 0
 			for _, e := range cfg.edges() {
 				copies := len(e.Listen)
 				if e.Claim.Joint {
 					copies = min(copies, 1)
 				}
-				used += b.of[e.Name] * copies * max(e.Claim.Cost, 1)
+				used += b.Of[e.Name] * copies * max(e.Claim.Cost, 1)
 			}
-			what := fmt.Sprintf("%s, limit %d: %+v", name, limit, b)
-			used += gateway.Descriptors(b.peers, 1+len(cfg.Listen.Apps))
-			if used > limit-reserve(limit) {
-				t.Errorf("%s: %d descriptors leave no reserve of %d", what, used, reserve(limit))
+			what := fmt.Sprintf("%s, limit %d: %+v, %+v", name, limit, b.Of, resolver)
+			used += gateway.Descriptors(maxPeers(limit), 1+len(cfg.Listen.Apps))
+			if used > limit-process.Reserve(limit) {
+				t.Errorf("%s: %d descriptors leave no reserve of %d", what, used, process.Reserve(limit))
 			}
-			if len(reduced) > 0 && (b.resolverPerClient > max(b.of["resolver"]/2, 1)) && name != "small" {
+			if len(b.Reduced) > 0 && (resolver.PerClient > max(b.Of["resolver"]/2, 1)) && name != "small" {
 				t.Errorf("%s: one client can have all", what)
 			}
-			if b.handshakes > b.of["resolver"]/2 || b.handshakes < 1 || b.of["resolver"] < leastConnections {
+			if resolver.Pending > b.Of["resolver"]/2 || resolver.Pending < 1 || b.Of["resolver"] < process.LeastConnections {
 				t.Errorf("%s: is of no use", what)
 			}
-			if limit >= 1<<20 && len(reduced) > 0 && name != "large" {
+			if limit >= 1<<20 && len(b.Reduced) > 0 && name != "large" {
 				t.Errorf("%s: reduced though there is enough", what)
 			}
 		}
 		if name == "small" {
-			if b, reduced := cfg.fit(20_000); b.of["resolver"] != 100 || b.resolverPerClient != 100 || b.of["gateway"] != 100 || len(reduced) != 0 {
-				t.Errorf("what is configured and fits became %+v", b)
+			if b := process.Fit(cfg.edges(), 20_000); b.Of["resolver"] != 100 || cfg.Resolver.bounds(b).PerClient != 100 || b.Of["gateway"] != 100 || len(b.Reduced) != 0 {
+				t.Errorf("what is configured and fits became %+v", b.Of)
 			}
 		}
 	}

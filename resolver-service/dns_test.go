@@ -107,7 +107,7 @@ func TestDNSAnswersByTheViewOfWhoAsks(t *testing.T) {
 	west.sidecar(orders, "127.0.0.21:50002")
 	west.sidecar(checkout, "127.0.0.22:50002")
 	west.sidecar(catalog.App{Namespace: "shop", ID: "cart"}, "127.0.0.23:50002")
-	any, asCheckout, asCart := west.listeners.sockets["dns"].Addr(0), west.listeners.sockets["dns"].Addr(1), west.listeners.sockets["dns"].Addr(2)
+	any, asCheckout, asCart := west.listeners.Sockets("dns").Addr(0), west.listeners.Sockets("dns").Addr(1), west.listeners.Sockets("dns").Addr(2)
 	const holds, blocked, prohibited = "NOERROR: 127.0.0.21", "NXDOMAIN: (Blocked)", "NXDOMAIN: (Prohibited)"
 	for _, protocol := range []string{"", "tcp"} {
 		for _, c := range []struct {
@@ -169,7 +169,7 @@ func TestDNSOverTLSTakesANewCertificate(t *testing.T) {
 		fmt.Sprintf("dns: {tls: {cert: %s, key: %s}}\n", files.Cert, files.Key)), nil)
 	west.sidecar(orders, "127.0.0.21:50002")
 	shown := ""
-	d := dig{t: t, at: west.listeners.sockets["dns"].Addr(1), net: "tcp-tls", tls: &tls.Config{
+	d := dig{t: t, at: west.listeners.Sockets("dns").Addr(1), net: "tcp-tls", tls: &tls.Config{
 		InsecureSkipVerify: true, // the test looks at the certificate itself
 		VerifyConnection: func(s tls.ConnectionState) error {
 			shown = s.PeerCertificates[0].Subject.CommonName
@@ -272,7 +272,7 @@ func TestStatusTellsHowDNSIsAnswered(t *testing.T) {
 		u := west.status().GetDns().GetUpstreams()
 		return len(u) == 1 && u[0].GetAddress() == upstream && u[0].GetUp()
 	})
-	d := dig{t: t, at: west.listeners.sockets["dns"].Addr(1)}
+	d := dig{t: t, at: west.listeners.Sockets("dns").Addr(1)}
 	if got := d.short("orders.shop.east.isthmus.internal"); got != "NOERROR: 192.0.2.7" && !strings.HasPrefix(got, "NXDOMAIN") {
 		t.Errorf("orders in east: %s", got)
 	}

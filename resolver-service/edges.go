@@ -14,9 +14,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/consulapi"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
 // edges are all edges, in the order in which they listen, are built and start.
@@ -38,7 +40,7 @@ func (c *Config) edges() []edge.Edge {
 // resolverEdge has what the service does for every edge. The rest is in resolver.go.
 func (c *Config) resolverEdge() edge.Edge {
 	return edge.Edge{
-		Name: "resolver", Listen: edge.At("resolver", c.Listen.Resolver),
+		Name: "resolver", Listen: c.listenResolver(),
 		Claim: edge.Claim{Key: "resolver.maxConnections", Max: c.Resolver.MaxConnections, Default: defaultConnections},
 		Check: c.checkResolver,
 	}
@@ -54,6 +56,7 @@ func (c *Config) gatewayEdge() edge.Edge {
 		Name: "gateway", Listen: listen, Example: "0.0.0.0:15443", Drains: true, // other clusters reach it
 		Claim: edge.Claim{
 			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection, Joint: true,
+			Beside: func(limit int) int { return gateway.Descriptors(maxPeers(limit), len(listen)) },
 		},
 		Check: c.checkGateway,
 	}
@@ -74,7 +77,7 @@ func (s *Service) buildParts() error {
 		"resolver": s.resolver.part, "operator": s.operatorPart, "kubernetes": s.kubernetesPart, "gateway": s.ingress.part,
 	}
 	for _, e := range s.cfg.edges() {
-		if len(e.Listen) == 0 || s.listeners.missing(e) {
+		if len(e.Listen) == 0 || s.listeners.Missing(e) {
 			continue
 		}
 		build, ok := own[e.Name]
@@ -94,8 +97,8 @@ func (s *Service) buildParts() error {
 func (s *Service) host(e edge.Edge) edge.Host {
 	host := edge.Host{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
-		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.ownPath(e.Name), Resolver: s.edges.resolver,
-		Listener: s.listeners.tcp[e.Name], Sockets: s.listeners.sockets[e.Name], Connections: s.listeners.bounds.of[e.Name],
+		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.dataDir().Own(e.Name), Resolver: s.edges.resolver,
+		Listener: s.listeners.TCP(e.Name), Sockets: s.listeners.Sockets(e.Name), Connections: s.listeners.Bounds().Of[e.Name],
 		Bound:    func(l net.Listener, b bounded.Bounds) *bounded.Listener { return s.connections.bound(e.Name, l, b) },
 		Insecure: s.identity.Insecure(),
 		GRPC: func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
@@ -140,7 +143,7 @@ func (all *builtEdges) restore(ctx context.Context) error {
 }
 
 // start starts the edges in the groups that they end with.
-func (all *builtEdges) start(serving, draining, last *group) {
+func (all *builtEdges) start(serving, draining, last *process.Group) {
 	for _, p := range *all {
 		group := serving
 		switch {
@@ -149,7 +152,7 @@ func (all *builtEdges) start(serving, draining, last *group) {
 		case p.Last:
 			group = last
 		}
-		group.start("listen."+p.Name, p.Run)
+		group.Start("listen."+p.Name, p.Run)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
 // ingress is the edge of other clusters: the gateway, its listeners of single apps, and the
@@ -19,7 +20,7 @@ import (
 type ingress struct {
 	gateway   *gateway.Gateway
 	apps      []AppListener
-	listeners *listeners
+	listeners *process.Listeners
 	await     func(context.Context) // until a predecessor serves no more
 
 	peers      *peering.Server
@@ -31,16 +32,16 @@ type ingress struct {
 }
 
 func (s *Service) buildIngress() (err error) {
-	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: s.afterPredecessor, peers: s.peers, links: s.links}
+	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: func(ctx context.Context) { s.listeners.AwaitPredecessor(ctx, s.topology.Ready()) }, peers: s.peers, links: s.links}
 	s.ingress = i
-	g, most := s.cfg.Gateway, s.listeners.bounds.of["gateway"]
+	g, most := s.cfg.Gateway, s.listeners.Bounds().Of["gateway"]
 	cfg := gateway.Config{
 		Table: s.topology.Gateway(), Logger: s.log, Metrics: s.registry, Plaintext: g.Plaintext, Check: s.destinations.Exported,
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
-		MaxConnections: most, MaxPerSource: min(g.MaxPerSource, most), MaxHellos: g.MaxHellos, MaxPeers: s.listeners.bounds.peers,
+		MaxConnections: most, MaxPerSource: min(g.MaxPerSource, most), MaxHellos: g.MaxHellos, MaxPeers: maxPeers(process.OpenFiles()),
 	}
 	switch {
-	case s.listeners.tcp["gateway"] == nil:
+	case s.listeners.TCP("gateway") == nil:
 	case s.identity.Insecure(): // nobody could tell which peer calls
 		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give this service and theirs an identity; gateway.plaintext lets in calls alone")
 	default:
@@ -51,6 +52,16 @@ func (s *Service) buildIngress() (err error) {
 	i.gateway, err = gateway.New(cfg)
 	return err
 }
+
+// Bounds of the gateway's connections. Each takes a client's and a backend's socket. Pipes between
+// them are few, and where none is to be had bytes are copied, so the reserve has room for them.
+const (
+	defaultGatewayConnections       = 50_000
+	descriptorsPerGatewayConnection = 2
+)
+
+// maxPeers is how many connections to the resolver service the gateway takes, of so many descriptors.
+func maxPeers(limit int) int { return min(gateway.DefaultMaxPeers, max(limit/16, 1)) }
 
 // Bounds of a peer's calls: a connection has one stream, and a request names what the peer
 // has already.
@@ -69,7 +80,7 @@ func (i *ingress) buildServer(access *authorizer, at net.Addr) {
 // part is the edge for those that start and stop it.
 func (i *ingress) part() (edge.Part, error) {
 	var runs []func(context.Context) error
-	if l := i.listeners.tcp["gateway"]; l != nil {
+	if l := i.listeners.TCP("gateway"); l != nil {
 		runs = append(runs, func(ctx context.Context) error {
 			i.await(ctx)
 			return i.gateway.Serve(ctx, l)
@@ -82,7 +93,7 @@ func (i *ingress) part() (edge.Part, error) {
 		name := appListener(n)
 		runs = append(runs, func(ctx context.Context) error {
 			i.await(ctx)
-			if err := i.gateway.ServeApp(ctx, i.listeners.tcp[name], at.app()); err != nil {
+			if err := i.gateway.ServeApp(ctx, i.listeners.TCP(name), at.app()); err != nil {
 				return fmt.Errorf("listen.%s: %w", name, err)
 			}
 			return nil

@@ -81,8 +81,7 @@ func (s *Service) kubernetesPart() (edge.Part, error) {
 	server := s.resolver.newServer(rules, credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert,
 	}), append(trustedOptions(), grpc.MaxHeaderListSize(maxMetadata))...)
-	bounds := s.listeners.bounds
-	listener := s.connections.bound("kubernetes", s.listeners.tcp["kubernetes"], bounded.Bounds{Max: bounds.of["kubernetes"]})
+	listener := s.connections.bound("kubernetes", s.listeners.TCP("kubernetes"), bounded.Bounds{Max: s.listeners.Bounds().Of["kubernetes"]})
 	serve := func(ctx context.Context) error { return edge.ServeGRPC(ctx, listener, server) }
 	return edge.Part{Run: edge.Together(reviewer.Run, serve)}, nil
 }

@@ -34,7 +34,7 @@ func (c *Config) operatorAddress() string {
 	case operatorOff:
 		return ""
 	case "":
-		path, err := filepath.Abs(c.ownPath("operator") + ".sock")
+		path, err := filepath.Abs(c.dataDir().Own("operator") + ".sock")
 		if err != nil || len(path) > longestSocketPath {
 			return ""
 		}
@@ -48,7 +48,7 @@ func (c *Config) operatorAddress() string {
 func (s *Service) operatorPart() (edge.Part, error) {
 	r := s.resolver
 	r.local = r.newServer(rulesAt(atOperator), identity.LocalCredentials(), trustedOptions()...)
-	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.tcp["operator"], r.local) }}, nil
+	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.TCP("operator"), r.local) }}, nil
 }
 
 // operators makes a server within the process, for an edge that has let people in itself.

@@ -1,10 +1,12 @@
 package resolverservice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
 // resolver is the edge of sidecars and operators: streams, objects, inventory and status on one
@@ -52,11 +55,8 @@ const (
 func (s *Service) buildResolver() (err error) {
 	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, limiter: newCallLimiter()}
 	s.resolver = r
-	bounds := s.listeners.bounds
-	if l := s.listeners.tcp["resolver"]; l != nil {
-		r.listener = s.connections.bound("resolver", l, bounded.Bounds{
-			Max: bounds.of["resolver"], PerClient: bounds.resolverPerClient, Pending: bounds.handshakes, UserTimeout: stream.UserTimeout,
-		})
+	if l := s.listeners.TCP("resolver"); l != nil {
+		r.listener = s.connections.bound("resolver", l, s.cfg.Resolver.bounds(s.listeners.Bounds()))
 	}
 	cfg := stream.Config{
 		Operators: s.access.operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
@@ -64,7 +64,7 @@ func (s *Service) buildResolver() (err error) {
 		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
 		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.health.Report, Faults: s.health.Faults,
 	}
-	if s.listeners.tcp["gateway"] != nil { // otherwise it may have no way to instances, and can't tell
+	if s.listeners.TCP("gateway") != nil { // otherwise it may have no way to instances, and can't tell
 		cfg.Refuses = refuses
 	}
 	if s.sources.shared != nil {
@@ -94,6 +94,25 @@ func (s *Service) buildResolver() (err error) {
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil
+}
+
+// Defaults of the bounds of listen.resolver.
+const (
+	defaultConnections          = 20_000
+	defaultConnectionsPerClient = 5_000
+	maxHandshakes               = 2048 // at once
+)
+
+// bounds are those of the listener. However few connections there are, one client never has all, and
+// neither have half-open ones.
+func (c Resolver) bounds(of process.Bounds) bounded.Bounds {
+	all := of.Of["resolver"]
+	half := max(all/2, 1)
+	b := bounded.Bounds{Max: all, PerClient: min(cmp.Or(c.MaxConnectionsPerClient, defaultConnectionsPerClient), half), Pending: min(maxHandshakes, half), UserTimeout: stream.UserTimeout}
+	if c.MaxConnectionsPerClient > 0 && !slices.ContainsFunc(of.Reduced, func(e edge.Edge) bool { return e.Name == "resolver" }) {
+		b.PerClient = c.MaxConnectionsPerClient
+	}
+	return b
 }
 
 func trustedOptions() []grpc.ServerOption {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/tracing"
@@ -36,7 +38,7 @@ type Service struct {
 	events    *events.Ring  // has what the log has
 	started   time.Time
 	stopping  live.Value[bool]
-	listeners *listeners
+	listeners *process.Listeners // nil until [Service.Listen]
 
 	spans    *otlp.Provider
 	identity *identity.Source
@@ -76,9 +78,22 @@ func New(cfg *Config, log *slog.Logger) *Service {
 	log = ring.Tee(log)
 	return &Service{
 		cfg: cfg, log: log, events: ring, often: throttle.New(log, throttle.Interval),
-		listeners: &listeners{cfg: cfg, log: log}, sources: sources{settled: make(chan struct{})},
+		sources: sources{settled: make(chan struct{})},
 	}
 }
+
+// Listen opens every listener that the configuration names, or none and returns an
+// error. [Service.Run] does it when it was not done before.
+func (s *Service) Listen() (err error) {
+	if s.listeners == nil {
+		s.listeners, err = process.Listen(s.cfg.process(), s.log)
+	}
+	return err
+}
+
+// Addr is where an edge such as resolver, gateway or dns listens, after [Service.Listen]; nil when it
+// does not. Of several addresses it is the first.
+func (s *Service) Addr(name string) net.Addr { return s.listeners.Addr(name) }
 
 // Run makes a service and runs it until ctx ends.
 func Run(ctx context.Context, cfg *Config, log *slog.Logger) error { return New(cfg, log).Run(ctx) }
@@ -91,42 +106,37 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	defer s.listeners.close() // most are closed by then
-	if p := s.listeners.predecessor; p != nil {
-		defer p.close()
-		if err := p.release(); err != nil {
-			return err
-		}
+	defer s.listeners.Close() // most are closed by then
+	if err := s.listeners.ReleasePredecessor(); err != nil {
+		return err
 	}
-	release, err := s.cfg.holdDataDir(s.log)
+	release, err := s.cfg.dataDir().Hold(s.log)
 	if err != nil {
 		return err
 	}
 	release = sync.OnceValue(release)
 	defer func() { err = errors.Join(err, release()) }()
-	successor := newSuccessor(s.listeners)
+	successor := s.listeners.Successor()
 	s.started = time.Now()
 	if err := s.build(ctx); err != nil {
 		return errors.Join(err, s.closeStores())
 	}
 	failed := make(chan error, 1)
-	core, serving, draining := newGroup(failed), newGroup(failed), newGroup(failed)
+	core, serving, draining := process.NewGroup(failed), process.NewGroup(failed), process.NewGroup(failed)
 	if err := s.startCore(ctx, core); err != nil {
-		core.end()
+		core.End()
 		if ctx.Err() != nil {
 			err = nil // told to end before it had begun
 		}
 		return errors.Join(err, s.closeStores(), s.closeSpans())
 	}
 	s.edges.start(serving, draining, core)
-	if s.listeners.predecessor != nil { // whichever edges listen
-		draining.start("taking over", func(ctx context.Context) error {
-			s.afterPredecessor(ctx)
-			<-ctx.Done()
-			return nil
-		})
-	}
-	s.log.Info("resolver service is running", append([]any{"version", s.cfg.Version}, s.listeners.addressArgs()...)...)
+	draining.Start("taking over", func(ctx context.Context) error { // whichever edges listen
+		s.listeners.AwaitPredecessor(ctx, s.topology.Ready())
+		<-ctx.Done()
+		return nil
+	})
+	s.log.Info("resolver service is running", append([]any{"version", s.cfg.Version}, s.listeners.LogArgs()...)...)
 	select {
 	case <-ctx.Done():
 		s.log.Info("shutting down; a second signal ends at once")
@@ -136,21 +146,21 @@ func (s *Service) Run(ctx context.Context) (err error) {
 	}
 	s.stopping.Store(true)
 	rest := sync.OnceValue(func() error { // all but the gateway
-		serving.end()
-		core.end()
+		serving.End()
+		core.End()
 		return s.closeStores()
 	})
 	if err == nil {
 		gateway := s.ingress.gateway
-		successor.handOver(gateway.BeginDrain(), s.peers.HasSubscribers(), gateway.Idle, func() { err = errors.Join(err, rest(), release()) })
+		successor.HandOver(gateway.BeginDrain(), s.peers.HasSubscribers(), gateway.Idle, func() { err = errors.Join(err, rest(), release()) })
 	}
-	successor.close()
-	draining.cancel()
+	successor.Close()
+	draining.Cancel()
 	s.peers.Leave(restartWithin) // their connections come through the gateway, and would not end otherwise
 	if s.cfg.Replicas != nil {
-		serving.end() // sidecars go to another replica at once, and need not wait for the gateway
+		serving.End() // sidecars go to another replica at once, and need not wait for the gateway
 	}
-	draining.end()
+	draining.End()
 	return errors.Join(err, rest(), s.closeSpans())
 }
 
@@ -182,7 +192,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	}
 	s.accounts.add(s.store)
 	domain := catalog.Domain(s.cfg.Domain)
-	s.destinations = s.listeners.rules()
+	s.destinations = s.cfg.destinations(s.listeners.Addresses())
 	s.access = &authorizer{
 		cluster: s.cfg.Cluster, namespace: s.cfg.Identity.Namespace, trustDomains: s.cfg.Identity.TrustDomains, operators: s.cfg.operators(),
 		identity: s.identity, tracing: tracing.ServerOption(s.spans, s.cfg.Cluster), log: s.often,
@@ -238,36 +248,36 @@ func (s *Service) buildEdges() (err error) {
 
 // startCore starts what ends last: the topology, and all that feeds it. The instances
 // of the former life are there before the objects, so no view is without them.
-func (s *Service) startCore(ctx context.Context, core *group) error {
-	core.start("topology", s.topology.Run)
-	core.start("memory", func(ctx context.Context) error { return SaveMemory(ctx, s.topology.Ready()) })
+func (s *Service) startCore(ctx context.Context, core *process.Group) error {
+	core.Start("topology", s.topology.Run)
+	core.Start("memory", func(ctx context.Context) error { return process.SaveMemory(ctx, s.topology.Ready()) })
 	if err := s.edges.restore(ctx); err != nil {
 		return err
 	}
-	core.start("identity", s.identity.Run)
-	core.start("sources of instances", func(ctx context.Context) error { return ended(ctx, s.sources.feed.Run(ctx)) })
+	core.Start("identity", s.identity.Run)
+	core.Start("sources of instances", func(ctx context.Context) error { return ended(ctx, s.sources.feed.Run(ctx)) })
 	if s.sources.shared != nil {
-		core.start("shared instances", s.sources.shared.Run)
+		core.Start("shared instances", s.sources.shared.Run)
 	}
-	core.start("config store", s.feed.Run)
-	core.start("identity of the config store", func(ctx context.Context) error { return s.storeIdentity.follow(ctx, s.store, s.feed.Follower()) })
-	core.start("settling", func(ctx context.Context) error {
+	core.Start("config store", s.feed.Run)
+	core.Start("identity of the config store", func(ctx context.Context) error { return s.storeIdentity.follow(ctx, s.store, s.feed.Follower()) })
+	core.Start("settling", func(ctx context.Context) error {
 		s.sources.settle(ctx, s.links.Settled(), s.topology)
 		<-ctx.Done()
 		return nil
 	})
 	if s.policies != nil {
-		core.start("policies", s.policies.Run)
+		core.Start("policies", s.policies.Run)
 	}
-	core.start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
-	core.start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
+	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.Start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
 	if s.cutOff != nil {
-		core.start("replicas", s.cutOff.run)
+		core.Start("replicas", s.cutOff.run)
 	}
-	core.start("calls", s.followCalls)
-	core.start("problems", s.followProblems)
-	core.start("files", s.followFiles)
-	core.start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
+	core.Start("calls", s.followCalls)
+	core.Start("problems", s.followProblems)
+	core.Start("files", s.followFiles)
+	core.Start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
 	return nil
 }
 
@@ -277,11 +287,6 @@ func ended(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// afterPredecessor waits while a predecessor serves callers better than this service would.
-func (s *Service) afterPredecessor(ctx context.Context) {
-	s.listeners.afterPredecessor(ctx, s.topology.Ready())
 }
 
 func (s *Service) view(app catalog.App) (*catalog.View, bool) {

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/settings"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
 // supportFile is a file of a support bundle that the service makes itself. None has a secret.
@@ -78,7 +79,7 @@ func (s *Service) runtimeText() ([]byte, error) {
 	return indented(map[string]any{
 		"version": s.cfg.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 		"started": s.started.UTC(), "goroutines": runtime.NumGoroutine(), "processors": runtime.GOMAXPROCS(0),
-		"openFilesLimit": openFiles(), "heapBytes": memory.HeapAlloc, "memoryBytes": memory.Sys, "memoryLimitBytes": debug.SetMemoryLimit(-1),
+		"openFilesLimit": process.OpenFiles(), "heapBytes": memory.HeapAlloc, "memoryBytes": memory.Sys, "memoryLimitBytes": debug.SetMemoryLimit(-1),
 		"modules": modules,
 	})
 }

@@ -218,7 +218,7 @@ func TestASquatterChangesNothingOfAHandover(t *testing.T) {
 	cfg, next := takenOver(t, ca)
 	cfg.DataDir += strings.Repeat("/a-long-way", 20) // longer than a socket's address
 	next.DataDir = cfg.DataDir
-	sum := sha256.Sum256([]byte(cfg.DataDir + "\x00" + cfg.ownPath("service")))
+	sum := sha256.Sum256([]byte(cfg.DataDir + "\x00" + cfg.dataDir().Own("service")))
 	squatted, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: fmt.Sprintf("@isthmus-%x", sum[:16]), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +227,8 @@ func TestASquatterChangesNothingOfAHandover(t *testing.T) {
 	var written bytes.Buffer
 	east := launchWith(t, cfg, ca, slog.New(slog.NewTextHandler(io.MultiWriter(&written, t.Output()), nil)))
 	east.within("ready", func() bool { code, _ := east.get("/readyz"); return code == http.StatusOK })
-	if err := os.WriteFile(cfg.handoverPath(cfg.DataDir), []byte("left behind"), 0o600); err != nil {
+	handover := filepath.Join(cfg.DataDir, cfg.dataDir().Handover())
+	if err := os.WriteFile(handover, []byte("left behind"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	east.apply(export("west"))
@@ -239,18 +240,21 @@ func TestASquatterChangesNothingOfAHandover(t *testing.T) {
 	defer held.Close()
 	done := calling(t, east.Addr("gateway").String())
 	ended := east.stopping()
+	dir, err := os.Open(cfg.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
 	connect := func() error {
-		return cfg.inDataDir(func(dir string) error {
-			conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: cfg.handoverPath(dir), Net: "unixpacket"})
-			if err == nil {
-				_, err = conn.Write([]byte("nonsense"))
-				conn.Close()
-			}
-			return err
-		})
+		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(handover)), Net: "unixpacket"})
+		if err == nil {
+			_, err = conn.Write([]byte("nonsense"))
+			conn.Close()
+		}
+		return err
 	}
 	east.within("the socket", func() bool { return connect() == nil })
-	if info, err := os.Lstat(cfg.handoverPath(cfg.DataDir)); err != nil || info.Mode() != os.ModeSocket|0o600 {
+	if info, err := os.Lstat(handover); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v (%v); want that other users may not connect", info.Mode(), err)
 	}
 	for range 20 {
@@ -272,7 +276,7 @@ func TestASquatterChangesNothingOfAHandover(t *testing.T) {
 	if lines := strings.Count(written.String(), "did not take over"); lines < 1 || lines > 5 {
 		t.Errorf("%d lines about 21 attempts within moments, want one in 10 s:\n%s", lines, written.String())
 	}
-	if _, err := os.Lstat(cfg.handoverPath(cfg.DataDir)); !os.IsNotExist(err) {
+	if _, err := os.Lstat(handover); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}
 }

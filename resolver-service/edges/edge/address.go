@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/isthmus-mesh/isthmus/internal/strict"
@@ -26,6 +27,11 @@ func CheckAddress(doc *strict.Document, path, address, such string) {
 		}
 		doc.Refuse(path, fmt.Sprintf("%q is no address", address), "write host:port, such as "+such)
 	}
+}
+
+// UnixPath is the path in "unix:///path".
+func UnixPath(address string) (path string, ok bool) {
+	return strings.CutPrefix(address, "unix://")
 }
 
 // OnLoopback tells whether only this machine reaches an address, host:port.

@@ -9,9 +9,11 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
+	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -59,14 +61,22 @@ type Edge struct {
 
 // Listener is an address of an edge. Name is its path below "listen"; it is Edge.Name, or
 // that with an index for one of several.
-type Listener struct{ Name, Address string }
+type Listener struct {
+	Name    string
+	Address string      // host:port, or unix:///path
+	Mode    os.FileMode // of a Unix socket; 0: 0600
+}
+
+// SocketMode is the mode of a Unix socket. By default it lets the service's own user connect, and
+// nobody else.
+func (l Listener) SocketMode() os.FileMode { return cmp.Or(l.Mode, 0o600) }
 
 // At is the listener of an edge that has at most one.
 func At(name, address string) []Listener {
 	if address == "" {
 		return nil
 	}
-	return []Listener{{name, address}}
+	return []Listener{{Name: name, Address: address}}
 }
 
 // Claim is how many connections an edge wants to take at each of its listeners.
@@ -75,6 +85,8 @@ type Claim struct {
 	Max     int    // as the settings say; 0: Default
 	Default int
 	Cost    int // descriptors of each connection; 0: 1
+	// Beside is how many descriptors the edge takes of so many, beside those of connections; nil: none.
+	Beside func(limit int) int
 	// Joint says that Max is for all of the edge's listeners together, and not for each.
 	Joint bool
 	// Part is for pages of operators, which must answer while all else is full. They take at

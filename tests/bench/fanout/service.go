@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/configstore/embedded"
-	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
@@ -45,7 +45,7 @@ func service(ctx context.Context, argument []byte) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return s.Run(ctx, objects.NewFeed(store, s.Topology, resolver.Log).Run, func(ctx context.Context) error {
-			return resolverservice.SaveMemory(ctx, s.Topology.Ready())
+			return process.SaveMemory(ctx, s.Topology.Ready())
 		})
 	})
 	group.Go(func() error {

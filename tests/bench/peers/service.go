@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
 	"github.com/isthmus-mesh/isthmus/tests/bench/resolver"
 )
@@ -35,7 +35,7 @@ func service(ctx context.Context, argument []byte) error {
 	group, ctx := errgroup.WithContext(ctx)
 	c.ctx = ctx
 	group.Go(func() error {
-		return c.Run(ctx, func(ctx context.Context) error { return resolverservice.SaveMemory(ctx, c.Topology.Ready()) })
+		return c.Run(ctx, func(ctx context.Context) error { return process.SaveMemory(ctx, c.Topology.Ready()) })
 	})
 	group.Go(func() error { return c.sights.follow(ctx, c.Topology) })
 	group.Go(func() error {

@@ -1,4 +1,4 @@
-package resolverservice
+package process
 
 import (
 	"crypto/sha256"
@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -21,21 +20,21 @@ import (
 // accepted. They meet at a socket that is there only while the first one stops. Its mode keeps
 // other users away, and it is in dataDir, where none of them can put another in its place.
 
-// handoverPath is where both meet. By dir it is short enough for a socket's address.
-func (c *Config) handoverPath(dir string) string {
-	sum := sha256.Sum256([]byte(c.Cluster + "\x00" + c.replica()))
-	return filepath.Join(dir, fmt.Sprintf("handover-%x.sock", sum[:8]))
+// Handover is the name of that socket in dataDir, short enough for a socket's address.
+func (d DataDir) Handover() string {
+	sum := sha256.Sum256([]byte(d.Cluster + "\x00" + d.Replica))
+	return fmt.Sprintf("handover-%x.sock", sum[:8])
 }
 
-// inDataDir calls a function with a name of dataDir that is always short: a socket's address has
-// some 100 bytes.
-func (c *Config) inDataDir(use func(dir string) error) error {
-	dir, err := os.Open(c.DataDir)
+// atHandover calls a function with a path of that socket which is always short: a socket's address
+// has some 100 bytes.
+func (d DataDir) atHandover(use func(path string) error) error {
+	dir, err := os.Open(d.Path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return use(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	return use(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), d.Handover()))
 }
 
 // sockets are duplicates of the descriptors of listeners, by what they are for.

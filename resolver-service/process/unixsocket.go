@@ -1,4 +1,4 @@
-package resolverservice
+package process
 
 import (
 	"fmt"
@@ -70,7 +70,7 @@ func unixAt(l *net.UnixListener, path string) *unixListener {
 }
 
 // unix are the listeners at unix sockets.
-func (s *listeners) unix() iter.Seq[*unixListener] {
+func (s *Listeners) unix() iter.Seq[*unixListener] {
 	return func(yield func(*unixListener) bool) {
 		for _, l := range s.tcp {
 			if u, ok := l.(*unixListener); ok && !yield(u) {

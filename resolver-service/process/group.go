@@ -1,4 +1,4 @@
-package resolverservice
+package process
 
 import (
 	"context"
@@ -6,22 +6,23 @@ import (
 	"sync"
 )
 
-// A group is the parts of the service that end together.
-type group struct {
+// Group is the parts of the service that end together.
+type Group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	parts  sync.WaitGroup
 	failed chan<- error // takes the first failure of all groups
 }
 
-func newGroup(failed chan<- error) *group {
-	s := &group{failed: failed}
+// NewGroup makes a group that sends its first failure to failed, unless another one was first.
+func NewGroup(failed chan<- error) *Group {
+	s := &Group{failed: failed}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
-// start runs a part until the group ends. A part that ends by itself ends the service.
-func (s *group) start(name string, run func(context.Context) error) {
+// Start runs a part until the group ends. A part that ends by itself ends the service.
+func (s *Group) Start(name string, run func(context.Context) error) {
 	s.parts.Go(func() {
 		err := run(s.ctx)
 		switch {
@@ -39,8 +40,11 @@ func (s *group) start(name string, run func(context.Context) error) {
 	})
 }
 
-// end tells every part to end and waits for it.
-func (s *group) end() {
+// Cancel tells every part to end.
+func (s *Group) Cancel() { s.cancel() }
+
+// End tells every part to end and waits for it.
+func (s *Group) End() {
 	s.cancel()
 	s.parts.Wait()
 }

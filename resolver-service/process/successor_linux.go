@@ -1,9 +1,10 @@
-package resolverservice
+package process
 
 import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
@@ -13,18 +14,17 @@ import (
 // clusters follow what it exports.
 const successorWithin = 2 * time.Second
 
-// successor is the service that may be started in the place of this one while it stops.
-type successor struct {
+// Successor is the service that may be started in the place of this one while it stops.
+type Successor struct {
 	sockets sockets // for it; nil: nothing is handed over
-	from    *listeners
+	from    *Listeners
 	log     *throttle.Log
 }
 
-// newSuccessor takes sockets for a successor, unless other replicas serve meanwhile: then callers
-// are better off with those, at once.
-func newSuccessor(from *listeners) *successor {
-	s := &successor{from: from, log: throttle.New(from.log, throttle.Interval)}
-	if from.cfg.Replicas != nil || from.tcp["gateway"] == nil {
+// Successor takes sockets for a successor, if the configuration says so.
+func (from *Listeners) Successor() *Successor {
+	s := &Successor{from: from, log: throttle.New(from.log, throttle.Interval)}
+	if !from.cfg.HandOver {
 		return s
 	}
 	all := map[string]net.Listener{}
@@ -41,34 +41,35 @@ func newSuccessor(from *listeners) *successor {
 	}
 	var err error
 	if s.sockets, err = duplicate(all); err != nil {
-		s.close()
+		s.Close()
 		s.sockets = nil
 		from.log.Warn("a successor will not get the sockets of this service", "err", err)
 	}
 	return s
 }
 
-func (s *successor) close() { s.sockets.close() }
+// Close closes what was taken for a successor.
+func (s *Successor) Close() { s.sockets.close() }
 
-// handOver serves on until a successor does, nobody is connected any more, or by is over. It
+// HandOver serves on until a successor does, nobody is connected any more, or by is over. It
 // waits for successorWithin at least if clusters follow what this one exports. release is
 // called before the successor reads what this service kept.
-func (s *successor) handOver(by time.Time, followed bool, idle func() bool, release func()) {
+func (s *Successor) HandOver(by time.Time, followed bool, idle func() bool, release func()) {
 	if s.sockets == nil {
 		return
 	}
-	cfg := s.from.cfg
+	dir := s.from.cfg.Dir
 	var l *net.UnixListener
-	err := cfg.inDataDir(func(dir string) (err error) {
-		l, err = bindUnix("unixpacket", cfg.handoverPath(dir), 0o600)
+	err := dir.atHandover(func(path string) (err error) {
+		l, err = bindUnix("unixpacket", path, 0o600)
 		return err
 	})
 	if err != nil {
-		s.from.log.Warn("a successor can't take over while this service stops; make dataDir one that this user may write to", "dataDir", cfg.DataDir, "err", err)
+		s.from.log.Warn("a successor can't take over while this service stops; make dataDir one that this user may write to", "dataDir", dir.Path, "err", err)
 		return
 	}
 	defer l.Close()
-	defer os.Remove(cfg.handoverPath(cfg.DataDir))
+	defer os.Remove(filepath.Join(dir.Path, dir.Handover()))
 	least := time.Now()
 	if followed {
 		least = least.Add(successorWithin)
@@ -93,7 +94,7 @@ func (s *successor) handOver(by time.Time, followed bool, idle func() bool, rele
 }
 
 // handTo hands over to a successor, and returns once it serves.
-func (s *successor) handTo(conn *net.UnixConn, by time.Time, release func()) error {
+func (s *Successor) handTo(conn *net.UnixConn, by time.Time, release func()) error {
 	defer conn.Close()
 	if !sameUser(conn) {
 		return errors.New("it runs as another user")

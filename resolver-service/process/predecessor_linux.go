@@ -1,4 +1,4 @@
-package resolverservice
+package process
 
 import (
 	"context"
@@ -19,10 +19,10 @@ type predecessor struct {
 }
 
 // findPredecessor finds a service that stops, and gets its sockets; nil where there is none.
-func (c *Config) findPredecessor() *predecessor {
+func (d DataDir) findPredecessor() *predecessor {
 	var conn *net.UnixConn
-	err := c.inDataDir(func(dir string) (err error) {
-		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: c.handoverPath(dir), Net: "unixpacket"})
+	err := d.atHandover(func(path string) (err error) {
+		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 		return err
 	})
 	if err != nil {
@@ -73,9 +73,10 @@ func (p *predecessor) close() {
 	}
 }
 
-// afterPredecessor returns at once where there is no predecessor. Otherwise it returns when the
-// predecessor has ended, or once this service has its views. Until then the predecessor serves.
-func (s *listeners) afterPredecessor(ctx context.Context, ready *live.Value[bool]) {
+// AwaitPredecessor returns at once where there is no predecessor. Otherwise it returns when the
+// predecessor has ended, or once this service has its views, which ready tells. Until then the
+// predecessor serves.
+func (s *Listeners) AwaitPredecessor(ctx context.Context, ready *live.Value[bool]) {
 	p := s.predecessor
 	if p == nil {
 		return

@@ -1,4 +1,4 @@
-package resolverservice
+package process
 
 import (
 	"context"

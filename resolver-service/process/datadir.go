@@ -1,4 +1,4 @@
-package resolverservice
+package process
 
 import (
 	"errors"
@@ -15,29 +15,36 @@ import (
 // its dataDir.
 const predecessorWait = 2 * time.Second
 
-// ownPath is the path of a file or directory of this service's own: each cluster, and each of
-// its replicas, has another.
-func (c *Config) ownPath(kind string) string {
-	name := kind + "-" + c.Cluster
-	if replica := c.replica(); replica != "" {
-		name += "-" + url.PathEscape(replica)
-	}
-	return filepath.Join(c.DataDir, name)
+// DataDir is the directory of a service, which those of other clusters and its replicas may share.
+type DataDir struct {
+	Path    string
+	Cluster string
+	Replica string // this one's name; empty where there is one service
 }
 
-// holdDataDir makes the directory and keeps other services of the same cluster and name out of
+// Own is the path of a file or directory of this service's own: each cluster, and each of
+// its replicas, has another.
+func (d DataDir) Own(kind string) string {
+	name := kind + "-" + d.Cluster
+	if d.Replica != "" {
+		name += "-" + url.PathEscape(d.Replica)
+	}
+	return filepath.Join(d.Path, name)
+}
+
+// Hold makes the directory and keeps other services of the same cluster and name out of
 // it until release is called, or the process ends however it does: two would write over
 // what the other keeps. Where the directory can't be written to, or its file system knows no
 // locks, nobody is kept out, and the log says so.
-func (c *Config) holdDataDir(log *slog.Logger) (release func() error, err error) {
+func (d DataDir) Hold(log *slog.Logger) (release func() error, err error) {
 	nothing := func() error { return nil }
 	unlocked := func(err error) {
-		log.Warn("dataDir can't be locked: see that no other service of this cluster has the same one", "dataDir", c.DataDir, "err", err)
+		log.Warn("dataDir can't be locked: see that no other service of this cluster has the same one", "dataDir", d.Path, "err", err)
 	}
-	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nothing, fmt.Errorf("dataDir: %w; make it, or write another in isthmus.yaml", err)
 	}
-	f, err := os.OpenFile(c.ownPath("service")+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(d.Own("service")+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		unlocked(err)
 		return nothing, nil
@@ -52,7 +59,7 @@ func (c *Config) holdDataDir(log *slog.Logger) (release func() error, err error)
 			return f.Close, nil
 		case time.Now().After(end):
 			return nothing, errors.Join(fmt.Errorf("dataDir: %s: another service of cluster %s has held it for %s; stop that one, or write another dataDir in isthmus.yaml",
-				c.DataDir, c.Cluster, predecessorWait), f.Close())
+				d.Path, d.Cluster, predecessorWait), f.Close())
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
