@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 )
 
 // methods are all that the protocol has.
@@ -50,7 +51,7 @@ func (r *running) as(ca *identitytest.CA, app catalog.App, domain string) creden
 func (r *running) call(listener, method string, creds credentials.TransportCredentials) error {
 	r.t.Helper()
 	at := r.Addr(listener)
-	if listener == atInvitation {
+	if listener == authz.AtInvitation {
 		at = r.Addr("gateway")
 	}
 	target := "passthrough:///" + at.String()
@@ -58,7 +59,7 @@ func (r *running) call(listener, method string, creds credentials.TransportCrede
 		target = "unix://" + at.String()
 	}
 	name := "_resolver.west.isthmus.internal"
-	if listener == atInvitation {
+	if listener == authz.AtInvitation {
 		name = "_link.west.isthmus.internal"
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithAuthority(name))
@@ -86,52 +87,52 @@ func TestAccess(t *testing.T) {
 	own := identitytest.TrustDomain
 	callers := []struct {
 		what  string
-		kind  kind
+		kind  authz.Kind
 		creds credentials.TransportCredentials
 	}{
-		{"an own sidecar", sidecar, west.as(ca, checkout, own)},
-		{"an own operator", operator, west.as(ca, identity.CLIApp(""), own)},
-		{"a peer under the same root", peer, west.as(ca, identity.ServiceApp("", "north"), own)},
-		{"a peer with a root of its own", peer, west.as(eastCA, identity.ServiceApp("", "east"), own)},
-		{"a service of a cluster without an object", foreign, west.as(ca, identity.ServiceApp("", "south"), own)},
-		{"a foreign app under the same root", foreign, west.as(ca, checkout, "foreign.example")},
-		{"a foreign operator under the same root", foreign, west.as(ca, identity.CLIApp(""), "foreign.example")},
-		{"an app under a peer's root", foreign, west.as(eastCA, checkout, own)},
-		{"an operator under a peer's root", foreign, west.as(eastCA, identity.CLIApp(""), own)},
-		{"an app of an authority that nobody knows", foreign, west.as(identitytest.NewCA(t), checkout, own)},
-		{"nobody, in TLS", nobody, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})},
-		{"nobody, in plain text", nobody, insecure.NewCredentials()},
+		{"an own sidecar", authz.Sidecar, west.as(ca, checkout, own)},
+		{"an own operator", authz.Operator, west.as(ca, identity.CLIApp(""), own)},
+		{"a peer under the same root", authz.Peer, west.as(ca, identity.ServiceApp("", "north"), own)},
+		{"a peer with a root of its own", authz.Peer, west.as(eastCA, identity.ServiceApp("", "east"), own)},
+		{"a service of a cluster without an object", authz.Foreign, west.as(ca, identity.ServiceApp("", "south"), own)},
+		{"a foreign app under the same root", authz.Foreign, west.as(ca, checkout, "foreign.example")},
+		{"a foreign operator under the same root", authz.Foreign, west.as(ca, identity.CLIApp(""), "foreign.example")},
+		{"an app under a peer's root", authz.Foreign, west.as(eastCA, checkout, own)},
+		{"an operator under a peer's root", authz.Foreign, west.as(eastCA, identity.CLIApp(""), own)},
+		{"an app of an authority that nobody knows", authz.Foreign, west.as(identitytest.NewCA(t), checkout, own)},
+		{"nobody, in TLS", authz.Nobody, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})},
+		{"nobody, in plain text", authz.Nobody, insecure.NewCredentials()},
 	}
 	west.within("peers are known", func() bool {
 		err := west.call("gateway", v1alpha1.Peering_Renew_FullMethodName, callers[3].creds)
 		return status.Code(err) == codes.InvalidArgument
 	})
 	all := methods()
-	servers := map[string]*grpc.Server{atResolver: west.resolver.grpc, atOperator: west.resolver.local, atGateway: west.ingress.grpc, atInvitation: west.ingress.linking}
+	servers := map[string]*grpc.Server{authz.AtResolver: west.resolver.grpc, authz.AtOperator: west.resolver.local, authz.AtGateway: west.ingress.grpc, authz.AtInvitation: west.ingress.linking}
 	west.invite("north", nil)
 	for listener, server := range servers {
 		for service, info := range server.GetServiceInfo() {
 			for _, m := range info.Methods {
-				if name := "/" + service + "/" + m.Name; access[listener][name] == nil {
+				if name := "/" + service + "/" + m.Name; authz.At(listener).Kinds(name) == nil {
 					t.Errorf("%s is served at the %s, and access has no line for it", name, listener)
 				}
 			}
 		}
 	}
 	for _, method := range all {
-		if access[atResolver][method] == nil && access[atGateway][method] == nil && access[atInvitation][method] == nil {
+		if authz.At(authz.AtResolver).Kinds(method) == nil && authz.At(authz.AtGateway).Kinds(method) == nil && authz.At(authz.AtInvitation).Kinds(method) == nil {
 			t.Errorf("%s: access has no line for it", method)
 		}
 		for listener := range servers {
 			for _, c := range callers {
 				err := west.call(listener, method, c.creds)
-				allowed := c.kind != nobody && slices.Contains(access[listener][method], c.kind)
-				if listener == atOperator { // whoever opens the socket, in plain text
-					allowed = c.creds.Info().SecurityProtocol == "insecure" && len(access[listener][method]) > 0
+				allowed := c.kind != authz.Nobody && slices.Contains(authz.At(listener).Kinds(method), c.kind)
+				if listener == authz.AtOperator { // whoever opens the socket, in plain text
+					allowed = c.creds.Info().SecurityProtocol == "insecure" && len(authz.At(listener).Kinds(method)) > 0
 				}
-				if listener == atInvitation { // what the certificate names is not verified yet
+				if listener == authz.AtInvitation { // what the certificate names is not verified yet
 					allowed = strings.Contains(c.what, "peer with") || strings.Contains(c.what, "peer under") || strings.HasPrefix(c.what, "a service")
-					allowed = allowed && len(access[listener][method]) > 0
+					allowed = allowed && len(authz.At(listener).Kinds(method)) > 0
 				}
 				refused := slices.Contains([]codes.Code{codes.PermissionDenied, codes.Unimplemented, codes.Unavailable}, status.Code(err))
 				if allowed == refused {

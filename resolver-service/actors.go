@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -18,7 +19,7 @@ import (
 type actorServer struct {
 	v1alpha1.UnimplementedActorsServer
 	topology *topology.Topology
-	access   *authorizer
+	access   *authz.Authorizer
 	stopping context.Context
 
 	mu      sync.Mutex
@@ -49,7 +50,7 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 		view, ok, changed := sub.Follow()
 		if ok && view != sent {
 			m := wire.Actors(view)
-			m.Domains = s.access.domains()
+			m.Domains = s.access.Domains()
 			if err := to.Send(m); err != nil {
 				return err
 			}
@@ -90,8 +91,8 @@ func (s *actorServer) admit(ctx context.Context, namespace string) error {
 	if err := catalog.CheckNamespace(namespace); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	bridge := catalog.BridgeApp(namespace, s.access.cluster)
-	if kind, id := s.access.kindOf(ctx); kind == sidecar && id.App != bridge {
+	bridge := catalog.BridgeApp(namespace, s.access.Cluster)
+	if kind, id := s.access.KindOf(ctx); kind == authz.Sidecar && id.App != bridge {
 		return status.Errorf(codes.PermissionDenied, "the certificate names %s; only the bridge %s may ask for actors of namespace %s", id.App, bridge, namespace)
 	}
 	return nil

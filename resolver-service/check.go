@@ -72,7 +72,7 @@ func (s *Service) facts(ctx context.Context, now *v1alpha1.StatusResponse, limit
 		Now: time.Now(), Status: now, MayWrite: s.mayWrite, Peer: limit.peer, App: limit.app,
 		Prober: check.NewProber(s.identity, s.cfg.Identity.Namespace, catalog.Domain(s.cfg.Domain)),
 	}
-	f.Lacks, f.LacksErr = s.accounts.lacking(ctx)
+	f.Lacks, f.LacksErr = s.accounts.Lacking(ctx)
 	f.Faults = s.health.Faults(f.Now)
 	f.Definitions, f.Vouching, f.Bundle = s.definitions(ctx), s.identity.Vouching(), s.bundle()
 	if s.identity.HasSentry() {

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/logged"
 )
 
@@ -209,13 +210,13 @@ func TestCallsThatNeverEndAreFew(t *testing.T) {
 	west := start(t, configOf(t, "west", ca), ca)
 	conn := west.connect(checkout)
 	refused := 0
-	for range 2 * callsShare / callBytes {
-		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, v1alpha1.Resolver_Resolve_FullMethodName)
+	for range 2 * stream.MaxCalls {
+		call, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, v1alpha1.Resolver_Resolve_FullMethodName)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if refused++; refused > callsShare/callBytes {
-			if err := stream.RecvMsg(&v1alpha1.Decision{}); status.Code(err) != codes.ResourceExhausted {
+		if refused++; refused > stream.MaxCalls {
+			if err := call.RecvMsg(&v1alpha1.Decision{}); status.Code(err) != codes.ResourceExhausted {
 				t.Fatalf("call %d: %v", refused, err)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/consulapi"
@@ -99,10 +100,10 @@ func (s *Service) host(e edge.Edge) edge.Host {
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
 		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.dataDir().Own(e.Name), Resolver: s.edges.resolver,
 		Listener: s.listeners.TCP(e.Name), Sockets: s.listeners.Sockets(e.Name), Connections: s.listeners.Bounds().Of[e.Name],
-		Bound:    func(l net.Listener, b bounded.Bounds) *bounded.Listener { return s.connections.bound(e.Name, l, b) },
+		Bound:    func(l net.Listener, b bounded.Bounds) *bounded.Listener { return s.connections.Bound(e.Name, l, b) },
 		Insecure: s.identity.Insecure(),
 		GRPC: func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
-			return s.access.newServer(forApps(e.Name, methods), s.identity.OutsiderCredentials(show, identity.Anyone), own...)
+			return s.access.NewServer(authz.ForApps(e.Name, methods), s.identity.OutsiderCredentials(show, identity.Anyone), own...)
 		},
 		Operators: s.resolver.operators,
 		Topology:  s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
@@ -24,10 +25,10 @@ type ingress struct {
 	await     func(context.Context) // until a predecessor serves no more
 
 	peers      *peering.Server
-	grpc       *grpc.Server // of peers; nil: they are not served
-	dispatcher *dispatcher  // their connections
-	linking    *grpc.Server // of invited clusters; nil with grpc
-	invited    *dispatcher  // their connections
+	grpc       *grpc.Server      // of peers; nil: they are not served
+	dispatcher *authz.Dispatcher // their connections
+	linking    *grpc.Server      // of invited clusters; nil with grpc
+	invited    *authz.Dispatcher // their connections
 	links      *peering.Links
 }
 
@@ -47,7 +48,7 @@ func (s *Service) buildIngress() (err error) {
 	default:
 		i.buildServer(s.access, s.Addr("gateway"))
 		i.buildLinking(s, s.Addr("gateway"))
-		cfg.Peers, cfg.Link, cfg.Linking = i.dispatcher.dispatch, i.invited.dispatch, s.link.Open
+		cfg.Peers, cfg.Link, cfg.Linking = i.dispatcher.Dispatch, i.invited.Dispatch, s.link.Open
 	}
 	i.gateway, err = gateway.New(cfg)
 	return err
@@ -71,9 +72,9 @@ const (
 )
 
 // buildServer makes the server that other clusters' resolver services reach through the gateway.
-func (i *ingress) buildServer(access *authorizer, at net.Addr) {
-	i.dispatcher = newDispatcher(at)
-	i.grpc = access.newServer(rulesAt(atGateway), access.identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
+func (i *ingress) buildServer(access *authz.Authorizer, at net.Addr) {
+	i.dispatcher = authz.NewDispatcher(at)
+	i.grpc = access.NewServer(authz.At(authz.AtGateway), access.Identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
 	v1alpha1.RegisterPeeringServer(i.grpc, i.peers)
 }
 

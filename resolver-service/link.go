@@ -12,6 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
@@ -75,8 +76,8 @@ const meetingRequest = 128 << 10
 
 // buildLinking makes the server that an invited cluster's resolver service reaches.
 func (i *ingress) buildLinking(s *Service, at net.Addr) {
-	i.invited = newDispatcher(at)
-	i.linking = s.access.newServer(rulesAt(atInvitation), s.identity.MeetingCredentials(), grpc.MaxConcurrentStreams(1), grpc.MaxRecvMsgSize(meetingRequest))
+	i.invited = authz.NewDispatcher(at)
+	i.linking = s.access.NewServer(authz.At(authz.AtInvitation), s.identity.MeetingCredentials(), grpc.MaxConcurrentStreams(1), grpc.MaxRecvMsgSize(meetingRequest))
 	v1alpha1.RegisterLinkingServer(i.linking, s.link)
 }
 

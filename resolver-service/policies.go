@@ -88,7 +88,7 @@ func (s *Service) buildPolicies() error {
 		Kinds: k.Kinds, Writer: func() policies.Writer { return policyWriter(&s.cfg.Policies, s.identity) }, Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace,
 		Identity: identity + "-" + rand.Text()[:8], Settled: s.sources.settled, Sound: s.sound,
 	}, api, s.topology, s.log)
-	s.accounts.add(s.policies)
+	s.accounts.Add(s.policies)
 	return nil
 }
 

@@ -14,11 +14,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	grpcpeer "google.golang.org/grpc/peer"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
@@ -32,17 +32,17 @@ import (
 type resolver struct {
 	listener *bounded.Listener // nil: sidecars are not served
 	identity *identity.Source
-	access   *authorizer
+	access   *authz.Authorizer
 	metrics  *admin.Metrics
 	stream   *stream.Server
 	objects  *objects.Server
 	register func(*grpc.Server)
 
-	grpc       *grpc.Server // of sidecars and operators
-	trusted    *grpc.Server // of operators; nil: grpc is for them, too
-	local      *grpc.Server // of operators at listen.operator
-	dispatcher *dispatcher  // from grpc to trusted
-	limiter    *callLimiter
+	grpc       *grpc.Server      // of sidecars and operators
+	trusted    *grpc.Server      // of operators; nil: grpc is for them, too
+	local      *grpc.Server      // of operators at listen.operator
+	dispatcher *authz.Dispatcher // from grpc to trusted
+	limiter    *stream.CallLimiter
 	streams    atomic.Int64 // of sidecars
 }
 
@@ -53,13 +53,13 @@ const (
 )
 
 func (s *Service) buildResolver() (err error) {
-	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, limiter: newCallLimiter()}
+	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, limiter: stream.NewCallLimiter()}
 	s.resolver = r
 	if l := s.listeners.TCP("resolver"); l != nil {
-		r.listener = s.connections.bound("resolver", l, s.cfg.Resolver.bounds(s.listeners.Bounds()))
+		r.listener = s.connections.Bound("resolver", l, s.cfg.Resolver.bounds(s.listeners.Bounds()))
 	}
 	cfg := stream.Config{
-		Operators: s.access.operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
+		Operators: s.access.Operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
 		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
 		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.health.Report, Faults: s.health.Faults,
@@ -125,24 +125,18 @@ func (r *resolver) buildServers(at net.Addr) {
 	own := trustedOptions()
 	creds := r.identity.ServerCredentials(identity.Anyone)
 	if r.identity.Insecure() {
-		r.grpc = r.newServer(rulesAt(atResolver), creds, own...)
+		r.grpc = r.newServer(authz.At(authz.AtResolver), creds, own...)
 		return
 	}
-	r.dispatcher = newDispatcher(at)
-	r.trusted = r.newServer(rulesAt(atResolver), dispatchedCredentials{creds}, own...)
-	r.grpc = r.newServer(rulesAt(atResolver), dispatchingCredentials{creds, r.dispatcher, r.mayBeLarge}, grpc.InTapHandle(r.limiter.tap))
+	r.dispatcher = authz.NewDispatcher(at)
+	all, operators := r.access.SplitOperators(creds, r.dispatcher)
+	r.trusted = r.newServer(authz.At(authz.AtResolver), operators, own...)
+	r.grpc = r.newServer(authz.At(authz.AtResolver), all, grpc.InTapHandle(r.limiter.Tap))
 }
 
-// mayBeLarge tells whether a caller may send large requests.
-func (r *resolver) mayBeLarge(info credentials.AuthInfo) bool {
-	kind, _ := r.access.kindOf(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: info}))
-	return kind == operator
-}
-
-// newServer makes a server of everything that listen.resolver serves, by the rules of a listener in
-// access.
-func (r *resolver) newServer(rules rules, creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
-	server := r.access.newServer(rules, creds, append(own,
+// newServer makes a server of everything that listen.resolver serves, by the rules of a listener.
+func (r *resolver) newServer(rules authz.Rules, creds credentials.TransportCredentials, own ...grpc.ServerOption) *grpc.Server {
+	server := r.access.NewServer(rules, creds, append(own,
 		grpc.ChainUnaryInterceptor(r.countLookup), grpc.ChainStreamInterceptor(r.countStream))...)
 	r.register(server)
 	return server

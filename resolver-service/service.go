@@ -16,11 +16,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
@@ -42,7 +46,7 @@ type Service struct {
 
 	spans    *otlp.Provider
 	identity *identity.Source
-	access   *authorizer
+	access   *authz.Authorizer
 	store    configstore.ReadWriter
 	// storeIdentity tells replicas of this cluster from another cluster of its name.
 	storeIdentity storeIdentity
@@ -62,13 +66,13 @@ type Service struct {
 	problems    problems
 	health      *callhealth.Health
 	files       files
-	connections *connections
+	connections *limits.Connections
 
 	resolver *resolver
 	ingress  *ingress
 	link     *invitation.Server
 	policies *keeper.Keeper // nil: none are kept
-	accounts accounts       // in Kubernetes
+	accounts check.Accounts // in Kubernetes
 	edges    builtEdges
 }
 
@@ -182,7 +186,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		return err
 	}
 	if who.Sentry != nil {
-		s.accounts.add(who.Sentry.Anchors)
+		s.accounts.Add(who.Sentry.Anchors)
 	}
 	if err := s.cfg.announceNewStore(s.log); err != nil {
 		return err
@@ -190,12 +194,12 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if s.store, err = s.cfg.Store.Open(configstore.Scope{}, s.log); err != nil {
 		return err
 	}
-	s.accounts.add(s.store)
+	s.accounts.Add(s.store)
 	domain := catalog.Domain(s.cfg.Domain)
 	s.destinations = s.cfg.destinations(s.listeners.Addresses())
-	s.access = &authorizer{
-		cluster: s.cfg.Cluster, namespace: s.cfg.Identity.Namespace, trustDomains: s.cfg.Identity.TrustDomains, operators: s.cfg.operators(),
-		identity: s.identity, tracing: tracing.ServerOption(s.spans, s.cfg.Cluster), log: s.often,
+	s.access = &authz.Authorizer{
+		Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, TrustDomains: s.cfg.Identity.TrustDomains, Operators: s.cfg.operators(),
+		Identity: s.identity, Options: append(stream.ServerOptions(), tracing.ServerOption(s.spans, s.cfg.Cluster)), Log: s.often,
 	}
 	guard, err := catalog.ParseGuardMode(s.cfg.Guard)
 	if err != nil {
@@ -218,7 +222,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		return err
 	}
 	if s.sources.kubernetes != nil {
-		s.accounts.add(s.sources.kubernetes)
+		s.accounts.Add(s.sources.kubernetes)
 	}
 	if err := s.buildPolicies(); err != nil {
 		return err
@@ -234,7 +238,7 @@ func (s *Service) buildEdges() (err error) {
 	if err = s.registry.Register(&s.findings); err != nil {
 		return err
 	}
-	if s.connections, err = newConnections(s.registry); err != nil {
+	if s.connections, err = limits.NewConnections(s.registry); err != nil {
 		return err
 	}
 	if err := s.buildResolver(); err != nil {

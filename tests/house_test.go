@@ -90,6 +90,8 @@ func TestImportsPointDown(t *testing.T) {
 		"tracing":                              {"api", "catalog", "internal/settings", "internal/strict", "tracing"},
 		"resolver-service/topology":            {"catalog", "internal/live", "configstore", "internal/throttle", "resolver-service/sources/destination"},
 		"resolver-service/sources/destination": {"catalog"},
+		"resolver-service/limits":              {"resolver-service/limits"},
+		"resolver-service/authz":               {"api", "catalog", "configstore/kubernetes/apiserver", "identity", "internal/live", "internal/strict", "internal/throttle", "resolver-service/authz"},
 		"resolver-service/process":             {"identity", "internal/live", "internal/throttle", "resolver-service/edges/edge"},
 		"nameresolution":                       {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "tracing", "nameresolution"},
 	}

@@ -12,9 +12,13 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
@@ -97,6 +101,33 @@ func (r *Reviewer) Run(ctx context.Context) error {
 	defer r.server.Close()
 	r.clients.Run(ctx)
 	return nil
+}
+
+// Admit tells who makes a gRPC call, and refuses who may not do a verb. again tells whether that
+// still holds for them, as a stream that goes on must ask.
+func (r *Reviewer) Admit(ctx context.Context, verb string) (name string, again func(context.Context) error, err error) {
+	var chain []*x509.Certificate
+	if caller, ok := peer.FromContext(ctx); ok {
+		if info, ok := caller.AuthInfo.(credentials.TLSInfo); ok {
+			chain = info.State.PeerCertificates
+		}
+	}
+	user, err := r.Identify(ctx, chain, bearer(ctx))
+	if err != nil {
+		return user.Name, nil, err
+	}
+	again = func(ctx context.Context) error { return r.Allow(ctx, user, verb) }
+	return user.Name, again, again(ctx)
+}
+
+// bearer is the token that a caller shows.
+func bearer(ctx context.Context) string {
+	for _, value := range metadata.ValueFromIncomingContext(ctx, "authorization") {
+		if scheme, token, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "bearer") {
+			return token
+		}
+	}
+	return ""
 }
 
 // Identify tells who shows a chain of certificates, a token or both. A certificate counts first.

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -149,7 +151,7 @@ func (s *Settings) build(host edge.Host) (edge.Part, error) {
 		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.Get, NextProtos: []string{"http/1.1"}})
 	}
 	within := bufconn.Listen(256 << 10)
-	server := host.Operators(whoAsks)
+	server := host.Operators(admit)
 	conn, err := grpc.NewClient("passthrough:///"+host.Cluster, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return within.DialContext(ctx) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostAnswer), grpc.MaxCallSendMsgSize(mostAnswer)))
@@ -224,9 +226,12 @@ func asPerson(ctx context.Context, s *login.Session) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// whoAsks is who makes a call, and what they may.
-func whoAsks(ctx context.Context) edge.Person {
+// admit tells who makes a call, and refuses what they may not do.
+func admit(ctx context.Context, verb string) (name string, again func(context.Context) error, err error) {
 	person, _ := url.QueryUnescape(strings.Join(metadata.ValueFromIncomingContext(ctx, personKey), " "))
 	rights := metadata.ValueFromIncomingContext(ctx, rightKey)
-	return edge.Person{Name: person, May: func(verb string) bool { return slices.Contains(rights, verb) }}
+	if !slices.Contains(rights, verb) {
+		return person, nil, status.Errorf(codes.PermissionDenied, "%s may not %s: that takes one of the groups that console.oidc.groups.%[2]s of isthmus.yaml names", person, verb)
+	}
+	return person, nil, nil
 }

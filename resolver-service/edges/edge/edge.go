@@ -24,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
@@ -138,8 +139,8 @@ type Host struct {
 	GRPC func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server
 
 	// Operators makes a server of what operators may call, for a listener that only the edge itself
-	// reaches. who tells who makes a call.
-	Operators func(who func(context.Context) Person) *grpc.Server
+	// reaches.
+	Operators func(authz.Admit) *grpc.Server
 
 	Topology     *topology.Topology
 	Destinations *destination.Rules
@@ -166,12 +167,6 @@ type Host struct {
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
 	Often   *throttle.Log // for lines that clients cause
-}
-
-// Person is somebody whom an edge has let in as an operator.
-type Person struct {
-	Name string
-	May  func(verb string) bool // read, write or link
 }
 
 // Sharer tells other replicas what is registered here; see consulapi.

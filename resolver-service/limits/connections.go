@@ -1,4 +1,6 @@
-package resolverservice
+// Package limits bounds the connections of the service's listeners, and counts them. Its folders have
+// the bounds for one listener, for what clients make it keep, and for metrics by client.
+package limits
 
 import (
 	"net"
@@ -8,15 +10,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 )
 
-// connections bounds what listeners take, and counts it. Edges that are not in it have bounds
+// Connections bounds what listeners take, and counts it. Edges that are not in it have bounds
 // of their own.
-type connections struct {
+type Connections struct {
 	refused *prometheus.CounterVec
 	open    *openConnections
 }
 
-func newConnections(to prometheus.Registerer) (*connections, error) {
-	c := &connections{
+// NewConnections makes a Connections that counts for a registry.
+func NewConnections(to prometheus.Registerer) (*Connections, error) {
+	c := &Connections{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isthmus_connections_refused_total", Help: "Connections closed for want of room, by listener and reason.",
 		}, []string{"listener", "reason"}),
@@ -28,8 +31,8 @@ func newConnections(to prometheus.Registerer) (*connections, error) {
 	return c, to.Register(c.open)
 }
 
-// bound bounds a listener. It is called before anything is served.
-func (c *connections) bound(name string, l net.Listener, limits bounded.Bounds) *bounded.Listener {
+// Bound bounds a listener. It is called before anything is served.
+func (c *Connections) Bound(name string, l net.Listener, limits bounded.Bounds) *bounded.Listener {
 	for _, r := range bounded.Reasons() {
 		c.refused.WithLabelValues(name, string(r))
 	}

@@ -1,30 +1,33 @@
-package resolverservice
+package authz
 
 import (
+	"context"
 	"net"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
+	grpcpeer "google.golang.org/grpc/peer"
 )
 
-// dispatcher is a listener of connections that another listener took: the gateway's, or the
+// Dispatcher is a listener of connections that another listener took: the gateway's, or the
 // resolver's after a handshake. With it, callers of different kinds come by one port and
 // have servers of their own.
-type dispatcher struct {
+type Dispatcher struct {
 	addr   net.Addr
 	conns  chan net.Conn
 	closed chan struct{}
 	close  func()
 }
 
-func newDispatcher(addr net.Addr) *dispatcher {
-	h := &dispatcher{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+// NewDispatcher makes a Dispatcher whose address is that of the other listener.
+func NewDispatcher(addr net.Addr) *Dispatcher {
+	h := &Dispatcher{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
 	h.close = sync.OnceFunc(func() { close(h.closed) })
 	return h
 }
 
-// dispatch hands a connection over, or closes it where nobody takes any more.
-func (h *dispatcher) dispatch(c net.Conn) {
+// Dispatch hands a connection over, or closes it where nobody takes any more.
+func (h *Dispatcher) Dispatch(c net.Conn) {
 	select {
 	case h.conns <- c:
 	case <-h.closed:
@@ -33,7 +36,7 @@ func (h *dispatcher) dispatch(c net.Conn) {
 }
 
 // Accept returns the next connection.
-func (h *dispatcher) Accept() (net.Conn, error) {
+func (h *Dispatcher) Accept() (net.Conn, error) {
 	select {
 	case c := <-h.conns:
 		return c, nil
@@ -43,13 +46,13 @@ func (h *dispatcher) Accept() (net.Conn, error) {
 }
 
 // Close ends Accept.
-func (h *dispatcher) Close() error {
+func (h *Dispatcher) Close() error {
 	h.close()
 	return nil
 }
 
 // Addr is that of the listener that took the connections.
-func (h *dispatcher) Addr() net.Addr { return h.addr }
+func (h *Dispatcher) Addr() net.Addr { return h.addr }
 
 // dispatched is a connection with what its handshake has told.
 type dispatched struct {
@@ -60,8 +63,18 @@ type dispatched struct {
 // dispatchingCredentials are credentials of a server that hands connections over, by their handshake.
 type dispatchingCredentials struct {
 	credentials.TransportCredentials
-	to   *dispatcher
+	to   *Dispatcher
 	when func(credentials.AuthInfo) bool
+}
+
+// SplitOperators are the credentials of two servers at one port: that of everybody, which makes the
+// handshakes, and that of operators, which gets their connections from a Dispatcher.
+func (a *Authorizer) SplitOperators(creds credentials.TransportCredentials, to *Dispatcher) (all, operators credentials.TransportCredentials) {
+	isOperator := func(info credentials.AuthInfo) bool {
+		kind, _ := a.KindOf(grpcpeer.NewContext(context.Background(), &grpcpeer.Peer{AuthInfo: info}))
+		return kind == Operator
+	}
+	return dispatchingCredentials{creds, to, isOperator}, dispatchedCredentials{creds}
 }
 
 // ServerHandshake is the handshake, after which this server has the connection or the other.
@@ -70,7 +83,7 @@ func (d dispatchingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credent
 	if err != nil || !d.when(info) {
 		return conn, info, err
 	}
-	d.to.dispatch(&dispatched{conn, info})
+	d.to.Dispatch(&dispatched{conn, info})
 	return nil, nil, credentials.ErrConnDispatched
 }
 

@@ -1,4 +1,4 @@
-package resolverservice
+package stream
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/budget"
 )
 
@@ -18,22 +17,26 @@ import (
 const (
 	callsTotal = 64 << 20
 	callsShare = callsTotal / 4
-	callBytes  = 2 * stream.MaxRequestBytes
+	callBytes  = 2 * MaxRequestBytes
 	callLimit  = 10 * time.Second // for the request to come, and for the answer
 )
 
-// callLimiter bounds the calls of sidecars. gRPC reads the request of a call before any
+// MaxCalls is how many calls one app may make at a time.
+const MaxCalls = callsShare / callBytes
+
+// CallLimiter bounds the calls of sidecars. gRPC reads the request of a call before any
 // interceptor has its say.
-type callLimiter struct{ budget *budget.Budget }
+type CallLimiter struct{ budget *budget.Budget }
 
-func newCallLimiter() *callLimiter { return &callLimiter{budget.New(callsTotal, callsShare)} }
+// NewCallLimiter makes a CallLimiter.
+func NewCallLimiter() *CallLimiter { return &CallLimiter{budget.New(callsTotal, callsShare)} }
 
-// tap is called when a call's headers have come. It must not wait.
-func (r *callLimiter) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+// Tap is called when a call's headers have come. It must not wait.
+func (r *CallLimiter) Tap(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if info.FullMethodName == v1alpha1.Resolver_Watch_FullMethodName {
 		return ctx, nil // has a budget of its own, and waits
 	}
-	release, ok := r.budget.TryAcquire(stream.ClientOf(ctx), callBytes)
+	release, ok := r.budget.TryAcquire(ClientOf(ctx), callBytes)
 	if !ok {
 		return ctx, status.Error(codes.ResourceExhausted, "too many calls at once; try again")
 	}

@@ -9,23 +9,64 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
-	grpcpeer "google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz/rbac"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 )
+
+// operatorOff is listen.operator for no socket.
+const operatorOff = "off"
+
+// longestSocketPath is what every system takes; macOS has the least.
+const longestSocketPath = 103
+
+// operatorEdge is for the command line on this machine. It needs no certificate, so it also works
+// while Sentry is away: the file's mode says who may connect.
+func (c *Config) operatorEdge() edge.Edge {
+	return edge.Edge{
+		Name: "operator", Listen: edge.At("operator", c.operatorAddress()), Optional: c.Listen.Operator == "",
+		Claim: edge.Claim{Default: 64, Part: 64},
+	}
+}
+
+// operatorAddress is where the socket is; empty for nowhere.
+func (c *Config) operatorAddress() string {
+	switch c.Listen.Operator {
+	case operatorOff:
+		return ""
+	case "":
+		path, err := filepath.Abs(c.dataDir().Own("operator") + ".sock")
+		if err != nil || len(path) > longestSocketPath {
+			return ""
+		}
+		return "unix://" + path
+	default:
+		return c.Listen.Operator
+	}
+}
+
+// operatorPart serves what listen.resolver serves to operators.
+func (s *Service) operatorPart() (edge.Part, error) {
+	r := s.resolver
+	r.local = r.newServer(authz.At(authz.AtOperator), identity.LocalCredentials(), trustedOptions()...)
+	return edge.Part{Run: func(ctx context.Context) error { return edge.ServeGRPC(ctx, s.listeners.TCP("operator"), r.local) }}, nil
+}
+
+// operators makes a server within the process, for an edge that has let people in itself.
+func (r *resolver) operators(admit authz.Admit) *grpc.Server {
+	return r.newServer(authz.At(authz.AtConsole).For(admit), insecure.NewCredentials(), trustedOptions()...)
+}
 
 // Kubernetes says where the API server is that knows the callers of listen.kubernetes.
 type Kubernetes struct {
@@ -71,17 +112,15 @@ func (s *Service) kubernetesPart() (edge.Part, error) {
 	if err != nil {
 		return edge.Part{}, strict.Below("kubernetes", err)
 	}
-	s.accounts.add(reviewer)
+	s.accounts.Add(reviewer)
 	certificate, err := passingCertificate()
 	if err != nil {
 		return edge.Part{}, err
 	}
-	rules := rulesAt(atKubernetes)
-	rules.admit = (&persons{reviewer: reviewer, access: s.access, every: time.Minute}).admit
-	server := s.resolver.newServer(rules, credentials.NewTLS(&tls.Config{
+	server := s.resolver.newServer(authz.At(authz.AtKubernetes).For(reviewer.Admit), credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert,
 	}), append(trustedOptions(), grpc.MaxHeaderListSize(maxMetadata))...)
-	listener := s.connections.bound("kubernetes", s.listeners.TCP("kubernetes"), bounded.Bounds{Max: s.listeners.Bounds().Of["kubernetes"]})
+	listener := s.connections.Bound("kubernetes", s.listeners.TCP("kubernetes"), bounded.Bounds{Max: s.listeners.Bounds().Of["kubernetes"]})
 	serve := func(ctx context.Context) error { return edge.ServeGRPC(ctx, listener, server) }
 	return edge.Part{Run: edge.Together(reviewer.Run, serve)}, nil
 }
@@ -100,60 +139,4 @@ func passingCertificate() (tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
-}
-
-// persons lets people in by Kubernetes' RBAC.
-type persons struct {
-	reviewer *rbac.Reviewer
-	access   *authorizer
-	every    time.Duration // how often a stream's right to go on is asked for
-}
-
-// admit is that of rules.
-func (p *persons) admit(ctx context.Context, method string, request any) (context.Context, error) {
-	verb, err := verbOf(method, request)
-	if err != nil {
-		return nil, err
-	}
-	var chain []*x509.Certificate
-	if caller, ok := grpcpeer.FromContext(ctx); ok {
-		if info, ok := caller.AuthInfo.(credentials.TLSInfo); ok {
-			chain = info.State.PeerCertificates
-		}
-	}
-	user, err := p.reviewer.Identify(ctx, chain, bearer(ctx))
-	if err == nil {
-		err = p.reviewer.Allow(ctx, user, verb)
-	}
-	if err != nil {
-		p.access.log.Warn("kubernetes "+user.Name+status.Code(err).String(), "refused a call", "listener", atKubernetes, "method", method, "caller", user.Name, "err", status.Convert(err).Message())
-		return nil, err
-	}
-	ctx = identity.WithPerson(ctx, user.Name)
-	if request == nil {
-		stream, end := context.WithCancelCause(ctx)
-		go p.askAgain(stream, user, verb, end)
-		return stream, nil
-	}
-	return ctx, nil
-}
-
-// askAgain ends a stream whose caller may not have it any more. It ends with the stream.
-func (p *persons) askAgain(stream context.Context, user rbac.User, verb string, end func(error)) {
-	defer end(nil)
-	for live.Sleep(stream, p.every) {
-		if err := p.reviewer.Allow(stream, user, verb); err != nil && stream.Err() == nil {
-			end(err)
-		}
-	}
-}
-
-// bearer is the token that a caller shows.
-func bearer(ctx context.Context) string {
-	for _, value := range metadata.ValueFromIncomingContext(ctx, "authorization") {
-		if scheme, token, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "bearer") {
-			return token
-		}
-	}
-	return ""
 }
