@@ -29,8 +29,8 @@ func newActors(ns *nodes) *actors {
 }
 
 // setActorType replaces an object; nil: it is gone.
-func (g *Graph) setActorType(key catalog.Key, next *catalog.ActorType) {
-	as := g.actors
+func (ss *selections) setActorType(key catalog.Key, next *catalog.ActorType) {
+	as := ss.actors
 	for a, objects := range as.objects { // the object may have had another type
 		if a.Namespace == key.Namespace && objects[key.Name] != nil {
 			remove(as.objects, a, key.Name)
@@ -41,7 +41,7 @@ func (g *Graph) setActorType(key catalog.Key, next *catalog.ActorType) {
 		put(as.objects, next.Actors(), next.Name, next)
 		as.changed(next.Actors())
 	}
-	g.exportBridge(key.Namespace)
+	ss.exportBridge(key.Namespace)
 }
 
 // setRemote takes in what a peer says of a type; nil: it exports the type no more.

@@ -13,17 +13,17 @@ import (
 // what is said of actor types, unless somebody has written an object for them.
 
 // exportBridge exports the namespace's bridge to the clusters that may call an actor here.
-func (g *Graph) exportBridge(namespace string) {
-	bridge := catalog.BridgeApp(namespace, g.cfg.Cluster)
-	if g.objects[catalog.Key{Kind: catalog.KindAppExport, Namespace: namespace, Name: bridge.ID}] != nil {
+func (ss *selections) exportBridge(namespace string) {
+	bridge := catalog.BridgeApp(namespace, ss.cfg.Cluster)
+	if ss.objects[catalog.Key{Kind: catalog.KindAppExport, Namespace: namespace, Name: bridge.ID}] != nil {
 		return
 	}
-	next := g.actors.bridgeExport(bridge)
-	n := g.apps[bridge]
+	next := ss.actors.bridgeExport(bridge)
+	n := ss.apps[bridge]
 	if next == nil && (n == nil || n.export == nil) || next != nil && n != nil && reflect.DeepEqual(n.export, next) {
 		return
 	}
-	g.setExport(g.node(bridge), next)
+	ss.setExport(ss.node(bridge), next)
 }
 
 // bridgeExport is an export to the bridges of every cluster that some type allows; nil for none.
@@ -57,16 +57,16 @@ func (as *actors) bridgeExport(bridge catalog.App) *catalog.AppExport {
 
 // reselectBridges brings the selections of this cluster's bridges up to date, when there is another
 // cluster or one less.
-func (g *Graph) reselectBridges() {
-	for namespace := range g.actors.selecting {
-		g.reselectBridge(namespace)
+func (ss *selections) reselectBridges() {
+	for namespace := range ss.actors.selecting {
+		ss.reselectBridge(namespace)
 	}
 }
 
-func (g *Graph) reselectBridge(namespace string) {
-	n := g.node(catalog.BridgeApp(namespace, g.cfg.Cluster))
-	g.reselect(n)
-	g.release(n)
+func (ss *selections) reselectBridge(namespace string) {
+	n := ss.node(catalog.BridgeApp(namespace, ss.cfg.Cluster))
+	ss.reselect(n)
+	ss.release(n)
 }
 
 // bridgeSelection has a namespace's bridge call those of all other clusters; nil for any other app.

@@ -20,7 +20,7 @@ const (
 
 // declared is the selection that an app's instances declare, of all of them together; nil where none
 // does. It is the same as before where they declare the same.
-func (g *Graph) declared(n *node) *catalog.AppEndpoints {
+func (ss *selections) declared(n *node) *catalog.AppEndpoints {
 	var all []catalog.Endpoint
 	differ := false
 	add := func(rank Rank, counts bool) {
@@ -28,13 +28,13 @@ func (g *Graph) declared(n *node) *catalog.AppEndpoints {
 		for i := range n.instances {
 			in := &n.instances[i]
 			calls := in.origin.Value().calls
-			if in.rank != rank || calls == "" || calls == last || !g.owners.owns(n, in.address()) {
+			if in.rank != rank || calls == "" || calls == last || !ss.owners.owns(n, in.address()) {
 				continue
 			}
 			differ = differ || last != ""
 			last = calls
 			if !counts {
-				g.remark(n.app, uncounted)
+				ss.remark(n.app, uncounted)
 				return
 			}
 			for app := range calls.Apps() {
@@ -44,8 +44,8 @@ func (g *Graph) declared(n *node) *catalog.AppEndpoints {
 			}
 		}
 	}
-	add(Scheduled, g.cfg.Declared.Annotations)
-	add(Live, g.cfg.Declared.Sidecars)
+	add(Scheduled, ss.cfg.Declared.Annotations)
+	add(Live, ss.cfg.Declared.Sidecars)
 	if len(all) == 0 {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (g *Graph) declared(n *node) *catalog.AppEndpoints {
 		return now
 	}
 	if differ {
-		g.remark(n.app, differing)
+		ss.remark(n.app, differing)
 	}
 	s := &catalog.AppEndpoints{App: n.app, Endpoints: all, Declared: true}
 	for i := range all {
@@ -79,9 +79,9 @@ const (
 	uncounted = "sidecars of an app declare calls, which don't count here; set declared: {sidecars: true}, or write an AppEndpoints object"
 )
 
-func (g *Graph) remark(app catalog.App, text string) {
-	if len(g.remarks) < maxTakeovers && g.saved == nil {
-		g.remarks = append(g.remarks, remark{app, text})
+func (ss *selections) remark(app catalog.App, text string) {
+	if len(ss.remarks) < maxTakeovers && ss.saved == nil {
+		ss.remarks = append(ss.remarks, remark{app, text})
 	}
 }
 

@@ -98,13 +98,13 @@ func TestADeclarationIsNamedAndStaysAsItIs(t *testing.T) {
 	if n.selection != selection {
 		t.Error("another pod that declares the same is another selection")
 	}
-	g.remarks = nil
+	g.selections.remarks = nil
 	g.Apply(declares("kubernetes", Scheduled, "checkout", "d", "10.0.0.5:50002", "orders"))
-	if len(g.remarks) > 0 {
-		t.Errorf("remarks %v on what has not changed", g.remarks)
+	if len(g.selections.remarks) > 0 {
+		t.Errorf("remarks %v on what has not changed", g.selections.remarks)
 	}
 	g.Apply(declares("kubernetes", Scheduled, "checkout", "c", "10.0.0.4:50002", "billing"))
-	if !slices.Equal(g.remarks, []remark{{app("checkout"), differing}}) {
-		t.Errorf("remarks %v, want one on calls that differ", g.remarks)
+	if !slices.Equal(g.selections.remarks, []remark{{app("checkout"), differing}}) {
+		t.Errorf("remarks %v, want one on calls that differ", g.selections.remarks)
 	}
 }

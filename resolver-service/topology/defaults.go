@@ -8,34 +8,34 @@ import (
 )
 
 // setOwn replaces an app's own selection.
-func (g *Graph) setOwn(n *node, next *catalog.AppEndpoints) {
+func (ss *selections) setOwn(n *node, next *catalog.AppEndpoints) {
 	n.own = next
-	g.unown(n, next == nil)
-	g.dirty.present(n)
-	g.reselect(n)
+	ss.unown(n, next == nil)
+	ss.dirty.present(n)
+	ss.reselect(n)
 }
 
 // setDefault replaces the default of a namespace, or of all.
-func (g *Graph) setDefault(namespace string, next *catalog.AppEndpoints) {
+func (ss *selections) setDefault(namespace string, next *catalog.AppEndpoints) {
 	if next == nil {
-		delete(g.defaults, namespace)
+		delete(ss.defaults, namespace)
 	} else {
-		g.defaults[namespace] = next
+		ss.defaults[namespace] = next
 	}
 	var followers []*node
 	if namespace != catalog.DefaultName {
-		followers = slices.Collect(maps.Keys(g.unowned[namespace]))
+		followers = slices.Collect(maps.Keys(ss.unowned[namespace]))
 	} else {
-		for _, all := range g.unowned {
+		for _, all := range ss.unowned {
 			followers = slices.AppendSeq(followers, maps.Keys(all))
 		}
 	}
 	for _, n := range followers {
-		g.reselect(n)
+		ss.reselect(n)
 		if n.selection != nil && n.selection.Declared { // whom the guard lets in goes by the default as well
-			g.dirty.present(n)
+			ss.dirty.present(n)
 			for i := range n.selection.Endpoints {
-				g.accesses.callerChanged(n.selection.Endpoints[i].App, n)
+				ss.accesses.callerChanged(n.selection.Endpoints[i].App, n)
 			}
 		}
 	}
@@ -53,26 +53,26 @@ func (ns *nodes) defaultOf(app catalog.App) *catalog.AppEndpoints {
 }
 
 // follow notes whether somebody follows an app's view.
-func (g *Graph) follow(app catalog.App, followed bool) {
-	n := g.node(app)
+func (ss *selections) follow(app catalog.App, followed bool) {
+	n := ss.node(app)
 	n.followed = followed
-	g.reselect(n)
-	g.release(n)
+	ss.reselect(n)
+	ss.release(n)
 }
 
 // reselect brings an app's selection up to date: its own object, or what its instances declare, or
 // the default that it follows.
 // An app that is neither here nor followed by anybody follows none.
-func (g *Graph) reselect(n *node) {
+func (ss *selections) reselect(n *node) {
 	next := n.own
 	if next == nil {
-		next = g.actors.bridgeSelection(n)
+		next = ss.actors.bridgeSelection(n)
 	}
 	if next == nil {
-		next = g.declared(n)
+		next = ss.declared(n)
 	}
 	if next == nil && (n.present() || n.followed) {
-		if d := g.defaultOf(n.app); d != nil {
+		if d := ss.defaultOf(n.app); d != nil {
 			if n.selection != nil && n.selection.Default == d {
 				return
 			}
@@ -80,6 +80,6 @@ func (g *Graph) reselect(n *node) {
 		}
 	}
 	if next != n.selection {
-		g.setSelection(n, next)
+		ss.setSelection(n, next)
 	}
 }

@@ -51,7 +51,7 @@ func (t *Topology) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 	err = t.ask(ctx, func(g *Graph) {
 		m.Cluster, m.Revision = g.cfg.Cluster, g.revision
 		if f != (MapFilter{}) {
-			g.narrowed(&f, &m)
+			mapQuery{g.nodes, &f}.narrowed(&m)
 			return
 		}
 		for _, n := range g.apps {

@@ -33,7 +33,7 @@ func (g *Graph) Inspect(c ObjectChange, f func(Facts)) error {
 func (f Facts) Cluster() string { return f.g.cfg.Cluster }
 
 // Objects are all objects, in no order.
-func (f Facts) Objects() iter.Seq[catalog.Object] { return maps.Values(f.g.objects) }
+func (f Facts) Objects() iter.Seq[catalog.Object] { return maps.Values(f.g.selections.objects) }
 
 // Runs tells whether the app has instances in this cluster, ready or not.
 func (f Facts) Runs(app catalog.App) bool {

@@ -10,24 +10,22 @@ import (
 // Graph is the dependency graph from objects, instances and peers to what is
 // served. It belongs to one goroutine; what it hands out is immutable.
 //
-// Its parts share the nodes, and each answers for one idea: whose an address is, how
+// Its parts share the nodes, and each answers for one idea: what the objects say, whose an address is, how
 // traffic comes back to a route, what other clusters export, what they are told, and what
 // callers see.
 type Graph struct {
 	*nodes
 	revision uint64
-	objects  map[catalog.Key]catalog.Object
 
-	owners  *ownership
-	ramps   *ramps
-	imports *imports
-	exports *exportTables
-	views   *views
-
-	accesses *accesses
-	actors   *actors
-	remarks  []remark // that nobody was told of yet
-	outages  []*node  // apps that have lost their last ready instance, or have one again
+	selections *selections
+	owners     *ownership
+	ramps      *ramps
+	imports    *imports
+	exports    *exportTables
+	views      *views
+	accesses   *accesses
+	actors     *actors
+	outages    []*node // apps that have lost their last ready instance, or have one again
 }
 
 // nodes are the apps and clusters there are, and what a change has reached of them.
@@ -123,11 +121,14 @@ func NewGraph(cfg Config) *Graph {
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
 	as := newActors(ns)
-	return &Graph{
-		nodes: ns, objects: map[catalog.Key]catalog.Object{}, ramps: rs,
-		owners: newOwnership(ns), imports: newImports(ns, rs, as), exports: newExportTables(ns, as), views: newViews(ns, rs),
-		accesses: newAccesses(ns), actors: as,
+	g := &Graph{
+		nodes: ns, ramps: rs, owners: newOwnership(ns), imports: newImports(ns, rs, as), exports: newExportTables(ns, as),
+		views: newViews(ns, rs), accesses: newAccesses(ns), actors: as,
 	}
+	g.selections = &selections{
+		nodes: ns, objects: map[catalog.Key]catalog.Object{}, owners: g.owners, imports: g.imports, views: g.views, accesses: g.accesses, actors: as,
+	}
+	return g
 }
 
 // Revision numbers the newest state that the graph has served.
@@ -157,13 +158,13 @@ func (g *Graph) Apply(c Change) []Update {
 func (g *Graph) take(c Change) (second []waiting, direct []pair) {
 	g.ramps.advance(c.Now)
 	if c.Objects != nil {
-		g.takeObjects(c.Objects)
+		g.selections.takeObjects(c.Objects)
 	}
 	for i := range c.Instances {
 		g.owners.takeInstances(&c.Instances[i])
 	}
 	for app, followed := range c.Followed {
-		g.follow(app, followed)
+		g.selections.follow(app, followed)
 	}
 	for i := range c.Peers {
 		g.imports.takePeer(&c.Peers[i])

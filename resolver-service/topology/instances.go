@@ -134,7 +134,7 @@ type waiting struct {
 // that others are still served with, and tells whether there are any.
 func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	g.dirty.present(n)
-	g.reselect(n)
+	g.selections.reselect(n)
 	ready, draining, withheld := g.owners.readyAddresses(n)
 	zones := n.zonesOf(ready)
 	if slices.Equal(ready, n.ready) && draining == n.draining && zones.Equal(n.zones) {

@@ -6,18 +6,24 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
+// mapQuery answers a [MapFilter].
+type mapQuery struct {
+	*nodes
+	*MapFilter
+}
+
 // narrowed gathers the calls that a filter keeps, and the apps and clusters of these. It looks at
 // no other calls, and at the names of all apps only for a namespace without a focus.
-func (g *Graph) narrowed(f *MapFilter, m *Map) {
-	apps, clusters := map[*node]struct{}{}, map[string]struct{}{f.Via: {}}
+func (q mapQuery) narrowed(m *Map) {
+	apps, clusters := map[*node]struct{}{}, map[string]struct{}{q.Via: {}}
 	entries, seen := map[*node][]catalog.Edit[*catalog.Entry]{}, map[[2]*node]bool{}
-	g.find(f, func(caller, callee *node) {
+	q.find(func(caller, callee *node) {
 		call := [2]*node{caller, callee}
 		if seen[call] {
 			return
 		}
 		seen[call] = true
-		e := g.kept(f, caller, callee)
+		e := q.kept(caller, callee)
 		if e == nil {
 			return
 		}
@@ -28,10 +34,10 @@ func (g *Graph) narrowed(f *MapFilter, m *Map) {
 		}
 	}, func(n *node) { apps[n] = struct{}{} })
 	for n := range apps {
-		m.Apps = append(m.Apps, g.onMap(n))
+		m.Apps = append(m.Apps, q.onMap(n))
 	}
 	for name := range clusters {
-		if c := g.clusters[name]; c != nil {
+		if c := q.clusters[name]; c != nil {
 			m.Clusters = append(m.Clusters, c.onMap())
 		}
 	}
@@ -41,12 +47,12 @@ func (g *Graph) narrowed(f *MapFilter, m *Map) {
 }
 
 // kept is the entry of a call, if the filter keeps it; nil if not.
-func (g *Graph) kept(f *MapFilter, caller, callee *node) *catalog.Entry {
-	if caller == callee || caller.view == nil || f.Namespace != "" && caller.app.Namespace != f.Namespace && callee.app.Namespace != f.Namespace {
+func (q mapQuery) kept(caller, callee *node) *catalog.Entry {
+	if caller == callee || caller.view == nil || q.Namespace != "" && caller.app.Namespace != q.Namespace && callee.app.Namespace != q.Namespace {
 		return nil
 	}
 	e, _ := caller.view.Entries.Get(callee.app)
-	if e != nil && f.Via != "" && !slices.ContainsFunc(e.Routes, func(r catalog.Route) bool { return r.Cluster == f.Via }) {
+	if e != nil && q.Via != "" && !slices.ContainsFunc(e.Routes, func(r catalog.Route) bool { return r.Cluster == q.Via }) {
 		return nil
 	}
 	return e
@@ -54,29 +60,29 @@ func (g *Graph) kept(f *MapFilter, caller, callee *node) *catalog.Entry {
 
 // find calls call for all that may be among the calls of a filter, some of them more than once, and
 // app for apps that are among its apps also without a call. It goes by what leads to the fewest.
-func (g *Graph) find(f *MapFilter, call func(caller, callee *node), app func(*node)) {
+func (q mapQuery) find(call func(caller, callee *node), app func(*node)) {
 	switch {
-	case f.Focus != catalog.App{}:
-		if n := g.apps[f.Focus]; n != nil {
+	case q.Focus != catalog.App{}:
+		if n := q.apps[q.Focus]; n != nil {
 			app(n)
-			g.findAround(n, max(f.Steps, 1), call)
+			q.findAround(n, max(q.Steps, 1), call)
 		}
-	case f.Via != "":
-		if c := g.clusters[f.Via]; c != nil {
+	case q.Via != "":
+		if c := q.clusters[q.Via]; c != nil {
 			c.eachCall(call)
 		}
 	default:
-		for _, n := range g.apps {
-			if n.app.Namespace == f.Namespace {
+		for _, n := range q.apps {
+			if n.app.Namespace == q.Namespace {
 				app(n)
-				g.findAround(n, 1, call)
+				q.findAround(n, 1, call)
 			}
 		}
 	}
 }
 
 // findAround goes from an app to its callers, and to theirs, and so on; and to its callees likewise.
-func (g *Graph) findAround(n *node, steps int, call func(caller, callee *node)) {
+func (q mapQuery) findAround(n *node, steps int, call func(caller, callee *node)) {
 	callees, callers := map[*node]struct{}{n: {}}, map[*node]struct{}{n: {}}
 	for range steps {
 		above, below := map[*node]struct{}{}, map[*node]struct{}{}
@@ -91,7 +97,7 @@ func (g *Graph) findAround(n *node, steps int, call func(caller, callee *node)) 
 				continue
 			}
 			for i := range caller.selection.Endpoints {
-				callee := g.apps[caller.selection.Endpoints[i].App]
+				callee := q.apps[caller.selection.Endpoints[i].App]
 				call(caller, callee)
 				below[callee] = struct{}{}
 			}

@@ -7,26 +7,38 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-func (g *Graph) takeObjects(c *ObjectChange) {
+// selections are the objects of the store, and what each app may call by them.
+type selections struct {
+	*nodes
+	objects  map[catalog.Key]catalog.Object
+	owners   *ownership
+	imports  *imports
+	views    *views
+	accesses *accesses
+	actors   *actors
+	remarks  []remark // that nobody was told of yet
+}
+
+func (ss *selections) takeObjects(c *ObjectChange) {
 	if c.Full {
-		for _, key := range g.missing(c) {
-			g.deleteObject(key)
+		for _, key := range ss.missing(c) {
+			ss.deleteObject(key)
 		}
-		if !g.synced {
-			g.synced = true
-			g.dirty.all = true
+		if !ss.synced {
+			ss.synced = true
+			ss.dirty.all = true
 		}
 	}
 	for _, key := range c.Delete {
-		g.deleteObject(key)
+		ss.deleteObject(key)
 	}
 	for _, object := range c.Put {
-		g.putObject(object)
+		ss.putObject(object)
 	}
 }
 
 // missing are the objects that a full set does not name.
-func (g *Graph) missing(c *ObjectChange) []catalog.Key {
+func (ss *selections) missing(c *ObjectChange) []catalog.Key {
 	stands := make(map[catalog.Key]bool, len(c.Put)+len(c.Keep))
 	for _, object := range c.Put {
 		stands[object.Key()] = true
@@ -35,7 +47,7 @@ func (g *Graph) missing(c *ObjectChange) []catalog.Key {
 		stands[key] = true
 	}
 	var gone []catalog.Key
-	for key := range g.objects {
+	for key := range ss.objects {
 		if !stands[key] {
 			gone = append(gone, key)
 		}
@@ -43,99 +55,99 @@ func (g *Graph) missing(c *ObjectChange) []catalog.Key {
 	return gone
 }
 
-func (g *Graph) putObject(object catalog.Object) {
+func (ss *selections) putObject(object catalog.Object) {
 	key := object.Key()
-	if old := g.objects[key]; old != nil && reflect.DeepEqual(old, object) {
+	if old := ss.objects[key]; old != nil && reflect.DeepEqual(old, object) {
 		return
 	}
-	if g.objects[key] == nil {
-		g.counts.object(key.Kind, 1)
+	if ss.objects[key] == nil {
+		ss.counts.object(key.Kind, 1)
 	}
-	g.objects[key] = object
+	ss.objects[key] = object
 	switch o := object.(type) {
 	case *catalog.ActorType:
-		g.setActorType(o.Key(), o)
+		ss.setActorType(o.Key(), o)
 	case *catalog.AppEndpoints:
 		if o.IsDefault() {
-			g.setDefault(o.App.Namespace, o)
+			ss.setDefault(o.App.Namespace, o)
 		} else {
-			g.setOwn(g.node(o.App), o)
+			ss.setOwn(ss.node(o.App), o)
 		}
 	case *catalog.AppExport:
-		g.setExport(g.node(o.App), o)
+		ss.setExport(ss.node(o.App), o)
 	case *catalog.Cluster:
-		g.setCluster(g.cluster(o.Name), o)
+		ss.setCluster(ss.cluster(o.Name), o)
 	}
 }
 
-func (g *Graph) deleteObject(key catalog.Key) {
-	if g.objects[key] == nil {
+func (ss *selections) deleteObject(key catalog.Key) {
+	if ss.objects[key] == nil {
 		return
 	}
-	delete(g.objects, key)
-	g.counts.object(key.Kind, -1)
+	delete(ss.objects, key)
+	ss.counts.object(key.Kind, -1)
 	app := catalog.App{Namespace: key.Namespace, ID: key.Name}
 	switch key.Kind {
 	case catalog.KindActorType:
-		g.setActorType(key, nil)
+		ss.setActorType(key, nil)
 	case catalog.KindAppEndpoints:
 		if app.ID == catalog.DefaultName {
-			g.setDefault(app.Namespace, nil)
+			ss.setDefault(app.Namespace, nil)
 		} else {
-			g.setOwn(g.node(app), nil)
+			ss.setOwn(ss.node(app), nil)
 		}
 	case catalog.KindAppExport:
-		g.setExport(g.node(app), nil)
-		if app == catalog.BridgeApp(app.Namespace, g.cfg.Cluster) {
-			g.exportBridge(app.Namespace)
+		ss.setExport(ss.node(app), nil)
+		if app == catalog.BridgeApp(app.Namespace, ss.cfg.Cluster) {
+			ss.exportBridge(app.Namespace)
 		}
 	case catalog.KindCluster:
-		g.setCluster(g.cluster(key.Name), nil)
+		ss.setCluster(ss.cluster(key.Name), nil)
 	}
 }
 
 // setSelection replaces an app's selection. Endpoints that stay as they were, in
 // the same place, are not computed again.
-func (g *Graph) setSelection(n *node, next *catalog.AppEndpoints) {
+func (ss *selections) setSelection(n *node, next *catalog.AppEndpoints) {
 	old := n.selection
 	if old != nil {
-		g.disconnect(n, old)
+		ss.disconnect(n, old)
 	}
-	g.views.remember(n)
+	ss.views.remember(n)
 	n.selection = next
 	if next == nil {
 		n.view, n.uses = nil, nil
 		delete(n.callers, n)
 	} else {
-		g.connect(n, next)
+		ss.connect(n, next)
 	}
-	g.dirty.selection(n)
-	g.dirty.present(n)
+	ss.dirty.selection(n)
+	ss.dirty.present(n)
 	if old != nil {
-		g.releaseEndpoints(old)
+		ss.releaseEndpoints(old)
 	}
-	g.release(n)
+	ss.release(n)
 	if old != nil && len(old.Actors) > 0 || next != nil && len(next.Actors) > 0 {
-		g.reselectBridge(n.app.Namespace)
+		ss.reselectBridge(n.app.Namespace)
 	}
 }
 
-func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
+func (ss *selections) connect(n *node, s *catalog.AppEndpoints) {
 	n.connect(n, selfIndex)
-	g.actors.setSelection(n, s, true)
+	ss.actors.setSelection(n, s, true)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		callee := g.node(e.App)
+		callee := ss.node(e.App)
 		if _, there := callee.callers[n]; there {
 			continue // the app itself, or a second time, as it may be in a default
 		}
 		n.connect(callee, int32(i))
-		g.accesses.callerChanged(e.App, n)
+		ss.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
-			if g.isHere(route.Cluster) {
+			if ss.isHere(route.Cluster) {
 				continue
 			}
-			c := g.cluster(route.Cluster)
+			c := ss.cluster(route.Cluster)
 			if c.named[n] == nil {
 				c.named[n] = map[*node]struct{}{}
 			}
@@ -144,69 +156,69 @@ func (g *Graph) connect(n *node, s *catalog.AppEndpoints) {
 	}
 }
 
-func (g *Graph) disconnect(n *node, s *catalog.AppEndpoints) {
-	g.actors.setSelection(n, s, false)
+func (ss *selections) disconnect(n *node, s *catalog.AppEndpoints) {
+	ss.actors.setSelection(n, s, false)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if callee := g.apps[e.App]; callee != nil {
+		if callee := ss.apps[e.App]; callee != nil {
 			delete(callee.callers, n)
 		}
-		g.accesses.callerChanged(e.App, n)
+		ss.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
-			if c := g.clusters[route.Cluster]; c != nil {
+			if c := ss.clusters[route.Cluster]; c != nil {
 				delete(c.named, n)
 			}
 		}
 	}
 }
 
-func (g *Graph) releaseEndpoints(s *catalog.AppEndpoints) {
+func (ss *selections) releaseEndpoints(s *catalog.AppEndpoints) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		if callee := g.apps[e.App]; callee != nil {
-			g.release(callee)
+		if callee := ss.apps[e.App]; callee != nil {
+			ss.release(callee)
 		}
 		for _, route := range e.Routes {
-			if c := g.clusters[route.Cluster]; c != nil {
-				g.releaseCluster(c)
+			if c := ss.clusters[route.Cluster]; c != nil {
+				ss.releaseCluster(c)
 			}
 		}
 	}
 }
 
-func (g *Graph) setExport(n *node, next *catalog.AppExport) {
+func (ss *selections) setExport(n *node, next *catalog.AppExport) {
 	n.export, n.consent = next, nil
 	if next != nil {
-		n.consent = allowedIn(next.Allow, func(a catalog.Allow) bool { return a.ForOwn(g.cfg.Cluster) })
+		n.consent = allowedIn(next.Allow, func(a catalog.Allow) bool { return a.ForOwn(ss.cfg.Cluster) })
 	}
-	g.reselect(n)
-	g.dirty.exported(n)
-	g.accesses.exportChanged(n.app)
-	g.dirty.present(n)
-	g.release(n)
+	ss.reselect(n)
+	ss.dirty.exported(n)
+	ss.accesses.exportChanged(n.app)
+	ss.dirty.present(n)
+	ss.release(n)
 }
 
 // setCluster reaches the routes that name the cluster, the apps that it exports, and
 // what is told to it as a peer.
-func (g *Graph) setCluster(c *cluster, next *catalog.Cluster) {
-	old, near := c.object, g.onNetwork(c)
+func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
+	old, near := c.object, ss.onNetwork(c)
 	c.object = next
-	now := g.onNetwork(c)
+	now := ss.onNetwork(c)
 	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
-		g.imports.networkChanged(c, now)
+		ss.imports.networkChanged(c, now)
 	}
-	clear(g.views.shared)
-	g.dirty.clusters = true
-	g.dirtyCluster(c)
-	g.accesses.clusterChanged(old, next)
-	g.actors.clusterChanged()
+	clear(ss.views.shared)
+	ss.dirty.clusters = true
+	ss.dirtyCluster(c)
+	ss.accesses.clusterChanged(old, next)
+	ss.actors.clusterChanged()
 	if (old == nil) != (next == nil) {
-		g.reselectBridges()
+		ss.reselectBridges()
 	}
 	if (old == nil) != (next == nil) || next != nil && old.Network != next.Network {
-		g.dirty.peer(c.name)
+		ss.dirty.peer(c.name)
 	}
-	g.releaseCluster(c)
+	ss.releaseCluster(c)
 }
 
 // dirtyCluster marks every entry with a route through the cluster.

@@ -245,10 +245,10 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 			"app", o.to.String(), "source", o.source, "formerApp", o.from.String())
 	}
 	g.owners.takeovers = nil
-	for _, r := range g.remarks {
+	for _, r := range g.selections.remarks {
 		t.often.Warn(r.text+r.app.String(), r.text, "app", r.app.String())
 	}
-	g.remarks = nil
+	g.selections.remarks = nil
 	g.tellOutages()
 	for _, w := range g.exports.warnings {
 		t.often.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())

@@ -18,7 +18,7 @@ var ErrNotSynced = errors.New("not ready: the config store's full set has not ar
 func (g *Graph) Try(c ObjectChange, inspect func(Facts)) (effects Effects, err error) {
 	allowed := g.allowedTo(&c)
 	err = g.tryThen(c, func(before *saved, u *Update) {
-		effects.Lookups = g.effects(before, u)
+		effects.Lookups = before.effects(g.views.open, u)
 		effects.Exports = exportEffects(allowed, g.allowedTo(&c))
 		inspect(Facts{g})
 	})
@@ -30,16 +30,16 @@ func (g *Graph) tryThen(c ObjectChange, f func(before *saved, u *Update)) error 
 	if !g.synced {
 		return ErrNotSynced
 	}
-	before := g.save()
-	undo := c.inverse(g.objects)
-	g.takeObjects(&c)
+	before := save(g)
+	undo := c.inverse(g.selections.objects)
+	g.selections.takeObjects(&c)
 	g.settleTried()
 	update := g.flush()
 	f(before, &update)
-	g.takeObjects(&undo)
+	g.selections.takeObjects(&undo)
 	g.settleTried()
 	g.flush()
-	g.restore(before)
+	before.restore(g)
 	return nil
 }
 
@@ -63,7 +63,8 @@ type saved struct {
 	actors      map[string]*catalog.ActorView
 }
 
-func (g *Graph) save() *saved {
+// save keeps what a graph serves.
+func save(g *Graph) *saved {
 	s := &saved{
 		revision: g.revision, open: g.views.open, gateway: g.exports.gateway, allGateways: g.imports.gateways,
 		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
@@ -86,7 +87,7 @@ func (vs *views) remember(n *node) {
 	}
 }
 
-func (g *Graph) restore(s *saved) {
+func (s *saved) restore(g *Graph) {
 	g.revision, g.views.open, g.exports.gateway, g.imports.gateways, g.exports.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
 	g.accesses.undeclared, g.actors.views = s.undeclared, s.actors
 	maps.Copy(g.accesses.followed, s.accesses)
@@ -126,8 +127,9 @@ func (c *ObjectChange) keys() iter.Seq[catalog.Key] {
 	}
 }
 
-// effects compares what stood before with an update.
-func (g *Graph) effects(before *saved, u *Update) []Effect {
+// effects compares what stood before with an update, after which open is the view of apps without a
+// selection.
+func (before *saved) effects(open *catalog.View, u *Update) []Effect {
 	var effects []Effect
 	for _, v := range u.Views {
 		was, is := before.views[v.App], v.View
@@ -135,7 +137,7 @@ func (g *Graph) effects(before *saved, u *Update) []Effect {
 			was = before.open
 		}
 		if is == nil {
-			is = g.views.open
+			is = open
 		}
 		effects = appendEffects(effects, v.App, was, is)
 	}
