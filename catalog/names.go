@@ -157,6 +157,10 @@ const (
 	linkLabel = "_link"
 )
 
+// CheckProtocol is what "isthmus check" offers a gateway by ALPN. Where no server name arrives with it,
+// the gateway says just that.
+const CheckProtocol = "isthmus-check"
+
 // IsPeerHost tells whether host is the reserved name of any cluster's resolver service.
 func (d Domain) IsPeerHost(host string) bool {
 	_, ok := d.reserved(peerLabel, host)

@@ -2,6 +2,14 @@ package configstore
 
 import "context"
 
+// MayWrite is the error of a store that can't be written, as far as that shows without a write.
+func MayWrite(ctx context.Context, store Store) error {
+	if prober, ok := store.(Prober); ok {
+		return prober.MayWrite(ctx)
+	}
+	return nil
+}
+
 // Prober is a store with a server that can be tried out without changing anything: for
 // people who set one up, with isthmus store check.
 type Prober interface {

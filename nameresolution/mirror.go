@@ -87,7 +87,7 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 		entry, err := wire.ParseEntry(p)
 		if err != nil {
 			errs = append(errs, err)
-			digests = append(digests, catalog.Edit[uint64]{App: nameOf(p.GetApp()), Remove: true})
+			digests = append(digests, catalog.Edit[uint64]{App: wire.AppOf(p.GetApp()), Remove: true})
 			continue
 		}
 		if old, ok := m.view.Entries.Get(entry.App); ok {
@@ -97,8 +97,8 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 		digests = append(digests, catalog.Edit[uint64]{App: entry.App, Value: p.GetDigest()})
 	}
 	for _, app := range change.Removed {
-		entries = append(entries, catalog.Edit[*catalog.Entry]{App: nameOf(app), Remove: true})
-		digests = append(digests, catalog.Edit[uint64]{App: nameOf(app), Remove: true})
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: wire.AppOf(app), Remove: true})
+		digests = append(digests, catalog.Edit[uint64]{App: wire.AppOf(app), Remove: true})
 	}
 	view := &catalog.View{
 		Revision: max(m.view.Revision, change.Revision), Open: change.Open, Rule: change.Rule,
@@ -116,8 +116,6 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 	}
 	return &mirror{view, m.digests.With(digests...), provisional, m.access}, errors.Join(errs...)
 }
-
-func nameOf(m *pb.App) catalog.App { return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()} }
 
 // message is the whole mirror as one change from nothing.
 func (m *mirror) message() *pb.WatchResponse {

@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/answers"
 )
 
 // speaks is the address of a sidecar: an app's certificate, and the callers' authority that it trusts.
@@ -80,8 +81,8 @@ func TestChecksOfAPeerAreAboutThatAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			west.apply(clusterAt("east", east.Addr("gateway"), "1m") + "---\n" + clusterAt("north", address, "1m") + "---\n" + selectsOrders)
-			west.findsOf(checkLimit{peer: "east"}, c.found...)
-			west.findsOf(checkLimit{peer: "north"}, "gateway-port fail north "+north)
+			west.findsOf(answers.Limit{Peer: "east"}, c.found...)
+			west.findsOf(answers.Limit{Peer: "north"}, "gateway-port fail north "+north)
 			if name == "all is well" {
 				_, err := receiveCheck(t, west, &v1alpha1.CheckRequest{Peer: "nowhere"})
 				if status.Code(err) != codes.NotFound {
@@ -104,12 +105,12 @@ func receiveCheck(t *testing.T, at *running, req *v1alpha1.CheckRequest) (*v1alp
 
 func TestChecksOfAnApp(t *testing.T) {
 	west, east := linkedPair(t)
-	other := checkLimit{app: catalog.App{Namespace: "shop", ID: "other"}}
+	other := answers.Limit{App: catalog.App{Namespace: "shop", ID: "other"}}
 	west.apply("apiVersion: isthmus.dev/v1alpha1\nkind: AppEndpoints\nmetadata: {namespace: shop, name: other}\nspec: {endpoints: [{app: nothing}]}\n")
 	west.finds("selection-exports warn AppEndpoints shop/other")
-	west.findsOf(checkLimit{app: checkout})
+	west.findsOf(answers.Limit{App: checkout})
 	west.findsOf(other, "app-instances fail shop/other", "selection-exports warn AppEndpoints shop/other")
-	west.sidecar(other.app, listening(t))
+	west.sidecar(other.App, listening(t))
 	east.apply(strings.ReplaceAll(export("west"), "orders", "nothing")) // of which nothing runs
 	west.findsOf(other, "app-callees warn shop/nothing")
 	_, err := receiveCheck(t, west, &v1alpha1.CheckRequest{App: &v1alpha1.App{Namespace: "shop"}})

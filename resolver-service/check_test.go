@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/answers"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
@@ -25,12 +26,12 @@ import (
 )
 
 // checks are the results of all checks of a service, without those that are OK.
-func (r *running) checks() []check.Result { return r.checksOf(checkLimit{}) }
+func (r *running) checks() []check.Result { return r.checksOf(answers.Limit{}) }
 
 // checksOf are those of a peer or an app.
-func (r *running) checksOf(limit checkLimit) (faults []check.Result) {
+func (r *running) checksOf(limit answers.Limit) (faults []check.Result) {
 	r.t.Helper()
-	facts, err := r.facts(r.t.Context(), r.status(), limit)
+	facts, err := r.Service.checks.Facts(r.t.Context(), r.status(), limit)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -53,11 +54,11 @@ func (r *running) checksOf(limit checkLimit) (faults []check.Result) {
 // gateways and peers.
 func (r *running) finds(faults ...string) {
 	r.t.Helper()
-	r.findsOf(checkLimit{}, faults...)
+	r.findsOf(answers.Limit{}, faults...)
 }
 
 // findsOf is finds for a peer or an app.
-func (r *running) findsOf(limit checkLimit, faults ...string) {
+func (r *running) findsOf(limit answers.Limit, faults ...string) {
 	r.t.Helper()
 	var last []check.Result
 	defer func() { r.t.Logf("%+v", last) }()

@@ -5,6 +5,7 @@ package resolverservice
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -136,6 +137,27 @@ func (i Identity) config(log *slog.Logger) (identity.Config, error) {
 	return c, nil
 }
 
+// bundle reads the ConfigMap that the service follows anew; nil if it follows none.
+func (i Identity) bundle(log *slog.Logger) func(context.Context) (string, []string, error) {
+	from := i.TrustAnchorsFrom
+	if from == nil {
+		return nil
+	}
+	return func(ctx context.Context) (string, []string, error) {
+		bundle, err := trustbundle.New(*from, cmp.Or(i.Sentry.Namespace, "default"), log)
+		if err != nil {
+			return "ConfigMap " + from.ConfigMap, nil, err
+		}
+		defer bundle.Close()
+		text, err := bundle.Read(ctx)
+		var roots []string
+		for _, sum := range identity.Fingerprints(text) {
+			roots = append(roots, hex.EncodeToString(sum))
+		}
+		return bundle.String(), roots, err
+	}
+}
+
 // Resolver bounds who connects to listen.resolver. Zero values are the defaults.
 type Resolver struct {
 	MaxConnections          int    `yaml:"maxConnections"`
@@ -256,6 +278,14 @@ func (c *Config) dataDir() process.DataDir {
 // process is what the process listens with. A service without a gateway hands nothing over.
 func (c *Config) process() process.Config {
 	return process.Config{Edges: c.edges(), Dir: c.dataDir(), Cores: c.Cores, HandOver: c.Replicas == nil && c.Listen.Gateway != ""}
+}
+
+// written are the directories that the service always writes to.
+func (c *Config) written() []string {
+	if c.Store.Embedded == nil {
+		return []string{c.DataDir}
+	}
+	return []string{c.DataDir, filepath.Dir(c.Store.Path())}
 }
 
 // snapshot is the file that keeps the registered instances. It has the cluster's name, since

@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -134,4 +135,29 @@ func oneOf(doc *strict.Document, path, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		doc.Refuse(path, fmt.Sprintf("%q is not known here", value), "write "+strings.Join(allowed, " or "))
 	}
+}
+
+// unusableFiles checks the configuration as at the start, with the files as they are now, and reads
+// all secrets.
+func (c *Config) unusableFiles() (all []identity.Trusted) {
+	add := func(path string, err error) {
+		all = append(all, identity.Trusted{Use: identity.ConfiguredFile, Subject: path, Err: err})
+	}
+	if c.text != nil {
+		_, err := Parse(c.file, c.text)
+		var mistakes strict.Errors
+		if errors.As(err, &mistakes) {
+			for _, m := range mistakes {
+				add(m.Path, m)
+			}
+		}
+	}
+	strict.Each(c, func(path string, part any) {
+		if file, ok := part.(interface{ Look() error }); ok {
+			if err := file.Look(); err != nil {
+				add(path, strict.Below(path, err))
+			}
+		}
+	})
+	return all
 }

@@ -1,18 +1,14 @@
 package resolverservice
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
-	"time"
 
-	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // Development has what only a machine for development should have.
@@ -104,37 +100,4 @@ func (c *Config) delegates() (all destination.Delegates) {
 // destinations say which addresses may be instances, now that it is known where the service listens.
 func (c *Config) destinations(listens []netip.AddrPort) *destination.Rules {
 	return &destination.Rules{Loopback: c.Development.Loopback, Allow: prefixes(c.Gateway.Allow), Listeners: listens}
-}
-
-// mostRefusals is how many apps with addresses that may not be used a status names.
-const mostRefusals = 100
-
-// refusalsWithin is how long a status waits for them.
-const refusalsWithin = time.Second
-
-// addRefusals adds the apps with addresses that may not be used.
-func (s *Service) addRefusals(answer *v1alpha1.StatusResponse) {
-	ctx, cancel := context.WithTimeout(context.Background(), refusalsWithin)
-	defer cancel()
-	all, err := s.topology.Refusals(ctx, mostRefusals)
-	if err != nil {
-		return // it does not run yet, or is busy: the next status has them
-	}
-	exports := &v1alpha1.SourceStatus{Name: "exports", Ready: true}
-	for _, r := range all {
-		refused := &v1alpha1.RefusedObject{Source: "AppExport " + r.App.String(), Error: "not exported: " + r.String()}
-		if r.Cluster == "" {
-			exports.Refused = append(exports.Refused, refused)
-			continue
-		}
-		refused = &v1alpha1.RefusedObject{Source: r.App.String(), Error: "not called without a gateway: " + r.String()}
-		for _, p := range answer.Peers {
-			if p.Cluster == r.Cluster {
-				p.Refused = append(slices.Clip(p.Refused), refused) // it is the link's
-			}
-		}
-	}
-	if exports.RefusedCount = uint32(len(exports.Refused)); exports.RefusedCount > 0 {
-		answer.Sources = append(answer.Sources, exports)
-	}
 }

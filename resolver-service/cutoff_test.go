@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,100 +12,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	instances "github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/consul"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
-
-// When sidecars are sent to other replicas, and that it takes staleAfter of the peer.
-func TestWhenAReplicaIsCutOff(t *testing.T) {
-	const staleAfter = 10 * time.Second
-	member := func(name string, hears ...string) etcd.Member { return etcd.Member{Replica: name, Hears: hears} }
-	for _, c := range []struct {
-		what   string
-		hears  []string // of the peers east and north
-		others []etcd.Member
-		want   string // who hears east
-	}{
-		{"all is well", []string{"east", "north"}, []etcd.Member{member("r2", "east", "north")}, ""},
-		{"another hears the peer, too", []string{"north"}, []etcd.Member{member("r2", "east", "north"), member("r3", "north"), member("r4", "east", "north")}, "r2 r4"},
-		{"another hears a peer of none", nil, []etcd.Member{member("r2", "east")}, "r2"},
-		{"nobody hears the peer", []string{"north"}, []etcd.Member{member("r2", "north")}, ""},
-		{"each hears another", []string{"north"}, []etcd.Member{member("r2", "east")}, ""},
-		{"there is no other replica", nil, nil, ""},
-		{"the others are older and don't say", nil, []etcd.Member{member("r2")}, ""},
-	} {
-		var away, told string
-		hears := c.hears
-		o := &cutOff{
-			reach: func() (all []peering.Reach) {
-				for _, p := range []string{"east", "north"} {
-					all = append(all, peering.Reach{Cluster: p, Heard: slices.Contains(hears, p), StaleAfter: staleAfter})
-				}
-				return all
-			},
-			tell:   func(hears []string) { told = fmt.Sprint(hears) },
-			others: func() []etcd.Member { return c.others },
-			turnAway: func(why string, sure bool) {
-				if away = why; !sure {
-					t.Errorf("%s: it is not sure", c.what)
-				}
-			},
-		}
-		began := time.Now()
-		o.look(began)
-		o.look(began.Add(staleAfter - time.Millisecond))
-		if away != "" || told != fmt.Sprint(c.hears) {
-			t.Errorf("%s: before %s sidecars are sent away: %q; others are told of %s", c.what, staleAfter, away, told)
-		}
-		o.look(began.Add(staleAfter))
-		status := &v1alpha1.StatusResponse{Peers: []*v1alpha1.PeerStatus{{Cluster: "east"}}}
-		o.addStatus(status)
-		if by := status.Peers[0].GetHeardBy(); fmt.Sprint(by) != "["+c.want+"]" || (away != "") != (c.want != "") {
-			t.Errorf("%s: heard by %v, want %q; %q", c.what, by, c.want, away)
-		}
-		hears = []string{"east", "north"}
-		if o.look(began.Add(staleAfter + time.Second)); away != "" {
-			t.Errorf("%s: it hears again, and says %q", c.what, away)
-		}
-	}
-}
-
-// Replicas that tell each other nothing send sidecars away for a peer that they have not heard of for
-// its staleAfter, and say that they are not sure.
-func TestWhenAReplicaThatHearsOfNoOtherIsCutOff(t *testing.T) {
-	const staleAfter = 10 * time.Second
-	heard, away := false, ""
-	o := &cutOff{
-		reach: func() []peering.Reach {
-			return []peering.Reach{{Cluster: "east", Heard: heard, StaleAfter: staleAfter}, {Cluster: "north", Heard: true, StaleAfter: staleAfter}}
-		},
-		turnAway: func(why string, sure bool) {
-			if away = why; sure {
-				t.Error("it is sure")
-			}
-		},
-	}
-	began := time.Now()
-	for _, step := range []struct {
-		after time.Duration
-		heard bool
-		away  bool
-	}{
-		{0, false, false}, {staleAfter - time.Millisecond, false, false}, {staleAfter, false, true},
-		{staleAfter + time.Second, true, false}, {staleAfter + 2*time.Second, false, false}, {2*staleAfter + 2*time.Second, false, true},
-	} {
-		heard = step.heard
-		if o.look(began.Add(step.after)); (away != "") != step.away {
-			t.Errorf("after %s, with east heard: %t, sidecars are sent away: %q; want %t", step.after, step.heard, away, step.away)
-		}
-	}
-	if want := "this replica does not hear east, and others may"; away != want {
-		t.Errorf("they are told %q; want %q", away, want)
-	}
-}
 
 // Two replicas share Consul and no etcd, so that neither knows what the other hears. When the peer is
 // gone for both, a sidecar goes to the other once and stays there, with its view.

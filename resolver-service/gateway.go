@@ -1,18 +1,23 @@
 package resolverservice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
@@ -116,4 +121,44 @@ func (i *ingress) servePeers(ctx context.Context) error {
 	case <-first.Done():
 	}
 	return edge.ServeGRPC(ctx, i.dispatcher, i.grpc)
+}
+
+// buildLink makes what connects this cluster with others by invitations.
+func (s *Service) buildLink(lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp) {
+	cfg := invitation.Config{
+		Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(),
+		Gateways: s.cfg.advertised(s.Addr("gateway")), Identity: s.identity, Objects: s.resolver.objects, Lacking: lacking,
+		MayWrite: func(ctx context.Context) error { return configstore.MayWrite(ctx, s.store) }, Log: s.log,
+	}
+	if sentry := s.cfg.Identity.Sentry; sentry != nil {
+		cfg.Sentry = cmp.Or(sentry.Namespace, "default")
+	}
+	s.link = invitation.New(cfg)
+}
+
+// advertised are the addresses at which other clusters reach the gateway, as far as that is known:
+// those that are configured, or the one where it listens.
+func (c *Config) advertised(at net.Addr) []string {
+	if len(c.Gateway.Advertise) > 0 {
+		return c.Gateway.Advertise
+	}
+	tcp, ok := at.(*net.TCPAddr)
+	if !ok || tcp.IP.IsUnspecified() || tcp.IP.IsLoopback() && !c.Development.Loopback {
+		return nil
+	}
+	return []string{netip.AddrPortFrom(tcp.AddrPort().Addr().Unmap(), tcp.AddrPort().Port()).String()}
+}
+
+// Bounds of a meeting's messages: the largest has roots.
+const meetingRequest = 128 << 10
+
+// buildLinking makes the server that an invited cluster's resolver service reaches.
+func (i *ingress) buildLinking(s *Service, at net.Addr) {
+	i.invited = authz.NewDispatcher(at)
+	i.linking = s.access.NewServer(authz.At(authz.AtInvitation), s.identity.MeetingCredentials(), grpc.MaxConcurrentStreams(1), grpc.MaxRecvMsgSize(meetingRequest))
+	v1alpha1.RegisterLinkingServer(i.linking, s.link)
+}
+
+func (i *ingress) serveLinking(ctx context.Context) error {
+	return edge.ServeGRPC(ctx, i.invited, i.linking)
 }

@@ -18,9 +18,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/answers"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
@@ -74,23 +76,31 @@ func (s *Service) buildResolver() (err error) {
 		return err
 	}
 	if s.cfg.Replicas != nil {
-		s.cutOff = &cutOff{reach: s.links.Reach, turnAway: r.stream.TurnAway}
+		s.cutOff = &peering.CutOff{Reach: s.links.Reach, TurnAway: r.stream.TurnAway}
 		if shared := s.sources.shared; shared != nil {
-			s.cutOff.tell, s.cutOff.others = shared.Hears, shared.Members
+			s.cutOff.Tell, s.cutOff.Others = shared.Hears, shared.Members
 		}
 	}
 	r.objects = objects.NewServer(objects.Config{
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 		PreferZone: s.cfg.preferZone(),
 	}, s.store, s.feed, s.topology, s.log)
-	s.buildLink()
+	inventory := &answers.Inventory{
+		Topology: s.topology, Health: s.health, Stream: r.stream, Ring: s.events, Identity: s.identity, Writer: s.policyWriter, Stopping: r.stream.Stopping(),
+	}
+	s.checks = &answers.Checks{
+		Inventory: inventory, Objects: r.objects, Store: s.store, Accounts: &s.accounts, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain),
+		Bundle: s.cfg.Identity.bundle(s.log),
+	}
+	s.buildLink(inventory.Lacking)
+	status := answers.Status{Now: s.status, Facts: s.checks.Facts, Files: answers.SupportFiles(s.cfg, s.registry, answers.Process{Version: s.cfg.Version, Started: s.started, OpenFiles: process.OpenFiles()})}
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
 		v1alpha1.RegisterObjectsServer(server, r.objects)
-		v1alpha1.RegisterInventoryServer(server, &inventory{topology: s.topology, health: s.health, stream: r.stream, events: s.events, identity: s.identity, policies: s.cfg.Policies, stopping: r.stream.Stopping()})
-		v1alpha1.RegisterActorsServer(server, &actorServer{topology: s.topology, access: s.access, stopping: r.stream.Stopping()})
+		v1alpha1.RegisterInventoryServer(server, inventory)
+		v1alpha1.RegisterActorsServer(server, &answers.Actors{Topology: s.topology, Access: s.access, Stopping: r.stream.Stopping()})
 		v1alpha1.RegisterLinkServer(server, s.link)
-		v1alpha1.RegisterStatusServer(server, statusServer{status: s.status, facts: s.facts, files: s.supportFiles()})
+		v1alpha1.RegisterStatusServer(server, status)
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil

@@ -16,9 +16,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/answers"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/selfcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
@@ -28,8 +30,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 	"github.com/isthmus-mesh/isthmus/tracing"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
@@ -49,7 +51,7 @@ type Service struct {
 	access   *authz.Authorizer
 	store    configstore.ReadWriter
 	// storeIdentity tells replicas of this cluster from another cluster of its name.
-	storeIdentity storeIdentity
+	storeIdentity configstore.ClusterIdentity
 	topology      *topology.Topology
 	// destinations are the rules for addresses, which all parts share.
 	destinations *destination.Rules
@@ -60,12 +62,13 @@ type Service struct {
 
 	registry    *prometheus.Registry
 	metrics     *admin.Metrics
-	age         revisionAge
-	findings    findings
-	cutOff      *cutOff // nil: there are no other replicas
-	problems    problems
+	age         admin.RevisionAge
+	findings    selfcheck.Findings
+	cutOff      *peering.CutOff // nil: there are no other replicas
+	problems    *selfcheck.Problems
 	health      *callhealth.Health
-	files       files
+	files       selfcheck.Files
+	checks      *answers.Checks
 	connections *limits.Connections
 
 	resolver *resolver
@@ -211,10 +214,11 @@ func (s *Service) build(ctx context.Context) (err error) {
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
 		Events: s.events.Logger(),
 	}, s.log)
+	s.problems = &selfcheck.Problems{Dirs: s.cfg.written(), Name: s.cfg.Store.Name(), Store: s.store, Identity: &s.storeIdentity, Log: s.log}
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
-	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange, Unreached: s.unreachedCallees})
+	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange, Unreached: func() []callhealth.Unreached { return s.resolver.stream.UnreachedCallees() }})
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
-	peers.Service = s.storeIdentity.get
+	peers.Service = s.storeIdentity.Get
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
@@ -232,7 +236,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 
 func (s *Service) buildEdges() (err error) {
 	s.registry = prometheus.NewRegistry()
-	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.since); err != nil {
+	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.Since); err != nil {
 		return err
 	}
 	if err = s.registry.Register(&s.findings); err != nil {
@@ -264,7 +268,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("shared instances", s.sources.shared.Run)
 	}
 	core.Start("config store", s.feed.Run)
-	core.Start("identity of the config store", func(ctx context.Context) error { return s.storeIdentity.follow(ctx, s.store, s.feed.Follower()) })
+	core.Start("identity of the config store", func(ctx context.Context) error { return s.storeIdentity.Follow(ctx, s.store, s.feed.Follower()) })
 	core.Start("settling", func(ctx context.Context) error {
 		s.sources.settle(ctx, s.links.Settled(), s.topology)
 		<-ctx.Done()
@@ -274,14 +278,22 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("policies", s.policies.Run)
 	}
 	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
-	core.Start("findings", func(ctx context.Context) error { return s.findings.run(ctx, s.look) })
+	core.Start("findings", func(ctx context.Context) error {
+		return s.findings.Run(ctx, func(ctx context.Context) (*check.Facts, error) {
+			return s.checks.Facts(ctx, s.status(), answers.Limit{})
+		})
+	})
 	if s.cutOff != nil {
-		core.Start("replicas", s.cutOff.run)
+		core.Start("replicas", s.cutOff.Run)
 	}
-	core.Start("calls", s.followCalls)
-	core.Start("problems", s.followProblems)
-	core.Start("files", s.followFiles)
-	core.Start("revision", func(ctx context.Context) error { return s.age.run(ctx, s.topology.Revision) })
+	core.Start("calls", func(ctx context.Context) error {
+		return s.health.Run(ctx, callhealth.Watch{
+			Topology: s.topology, Running: s.resolver.stream.Running, Wanted: s.peers.Wanted, SetWanted: s.links.SetWanted, Events: s.events.Logger(),
+		})
+	})
+	core.Start("problems", s.problems.Run)
+	core.Start("files", func(ctx context.Context) error { return s.files.Run(ctx, s.cfg.unusableFiles, s.log) })
+	core.Start("revision", func(ctx context.Context) error { return s.age.Run(ctx, s.topology.Revision) })
 	return nil
 }
 

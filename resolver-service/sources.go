@@ -10,7 +10,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/consul"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
@@ -18,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/static"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // Instances says where instances are known from, beside their own streams and

@@ -3,27 +3,12 @@ package resolverservice
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 )
-
-// statusServer is the service Status.
-type statusServer struct {
-	v1alpha1.UnimplementedStatusServer
-	status func() *v1alpha1.StatusResponse
-	facts  func(context.Context, *v1alpha1.StatusResponse, checkLimit) (*check.Facts, error)
-	files  []supportFile
-}
-
-// Status tells how the service is.
-func (s statusServer) Status(context.Context, *v1alpha1.StatusRequest) (*v1alpha1.StatusResponse, error) {
-	return s.status(), nil
-}
 
 // status is how the service is: for operators, for metrics and for health.
 func (s *Service) status() *v1alpha1.StatusResponse {
@@ -45,11 +30,13 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addRefusals(answer)
 	s.addUnreached(answer)
 	if s.cutOff != nil {
-		s.cutOff.addStatus(answer)
+		s.cutOff.AddStatus(answer)
 	}
-	s.addCallFaults(answer)
-	answer.Problems = s.problems.all()
-	s.addPolicies(answer)
+	s.health.AddStatus(answer)
+	answer.Problems = s.problems.All()
+	if s.policies != nil {
+		s.policies.AddStatus(answer)
+	}
 	return answer
 }
 
@@ -62,6 +49,39 @@ func (s *Service) addStore(answer *v1alpha1.StatusResponse) {
 	}
 	for _, r := range feed.Refused {
 		answer.Refused = append(answer.Refused, &v1alpha1.RefusedObject{Source: r.Where, Error: r.Err.Error()})
+	}
+}
+
+// mostRefusals is how many apps with addresses that may not be used a status names.
+const mostRefusals = 100
+
+// refusalsWithin is how long a status waits for them.
+const refusalsWithin = time.Second
+
+// addRefusals adds the apps with addresses that may not be used.
+func (s *Service) addRefusals(answer *v1alpha1.StatusResponse) {
+	ctx, cancel := context.WithTimeout(context.Background(), refusalsWithin)
+	defer cancel()
+	all, err := s.topology.Refusals(ctx, mostRefusals)
+	if err != nil {
+		return // it does not run yet, or is busy: the next status has them
+	}
+	exports := &v1alpha1.SourceStatus{Name: "exports", Ready: true}
+	for _, r := range all {
+		refused := &v1alpha1.RefusedObject{Source: "AppExport " + r.App.String(), Error: "not exported: " + r.String()}
+		if r.Cluster == "" {
+			exports.Refused = append(exports.Refused, refused)
+			continue
+		}
+		refused = &v1alpha1.RefusedObject{Source: r.App.String(), Error: "not called without a gateway: " + r.String()}
+		for _, p := range answer.Peers {
+			if p.Cluster == r.Cluster {
+				p.Refused = append(slices.Clip(p.Refused), refused) // it is the link's
+			}
+		}
+	}
+	if exports.RefusedCount = uint32(len(exports.Refused)); exports.RefusedCount > 0 {
+		answer.Sources = append(answer.Sources, exports)
 	}
 }
 
@@ -91,7 +111,7 @@ func (s *Service) addIdentity(answer *v1alpha1.StatusResponse) {
 }
 
 func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
-	for _, t := range slices.Concat(s.identity.Trusted(), s.edges.trusted(), s.files.trusted()) {
+	for _, t := range slices.Concat(s.identity.Trusted(), s.edges.trusted(), s.files.Trusted()) {
 		w := &v1alpha1.TrustStatus{
 			Use: t.Use, Cluster: t.Cluster, Subject: t.Subject, TrustDomain: t.TrustDomain, Fingerprint: t.Fingerprint,
 		}
@@ -113,39 +133,4 @@ func (s *Service) peerRoots(cluster string) (all []string) {
 		}
 	}
 	return all
-}
-
-// revisionAge knows when the revision last changed, to the second.
-type revisionAge struct {
-	mu      sync.Mutex
-	changed time.Time
-}
-
-// since is the time since the last change.
-func (a *revisionAge) since() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.changed.IsZero() {
-		return 0
-	}
-	return time.Since(a.changed)
-}
-
-// run looks at the revision every second until ctx ends.
-func (a *revisionAge) run(ctx context.Context, revision func() uint64) error {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for last := uint64(0); ; {
-		if now := revision(); now != last {
-			last = now
-			a.mu.Lock()
-			a.changed = time.Now()
-			a.mu.Unlock()
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }

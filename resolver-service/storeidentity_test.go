@@ -57,31 +57,31 @@ func TestAnIdentityThatTheStoreHasLostIsWrittenBack(t *testing.T) {
 	defer store.Close()
 	var status live.Value[configstore.Status]
 	status.Store(configstore.Status{Synced: true, Objects: 1})
-	follow := func() *storeIdentity {
-		s := &storeIdentity{every: 20 * time.Millisecond}
+	follow := func() *configstore.ClusterIdentity {
+		s := &configstore.ClusterIdentity{Every: 20 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		all.Go(func() { _ = s.follow(ctx, store, &status) })
+		all.Go(func() { _ = s.Follow(ctx, store, &status) })
 		t.Cleanup(func() { cancel(); all.Wait() })
-		serverstest.Await(t, "it has an identity", func() bool { return s.get() != "" })
+		serverstest.Await(t, "it has an identity", func() bool { return s.Get() != "" })
 		return s
 	}
 	first, second := follow(), follow()
-	id := first.get()
+	id := first.Get()
 	key.drop()
 	serverstest.Await(t, "the identity is written back", func() bool { return key.get() == id })
-	if third := follow(); second.get() != id || third.get() != id {
-		t.Errorf("replicas go by %s, %s and %s", id, second.get(), third.get())
+	if third := follow(); second.Get() != id || third.Get() != id {
+		t.Errorf("replicas go by %s, %s and %s", id, second.Get(), third.Get())
 	}
 	key.put("another")
 	serverstest.Await(t, "the other identity is said", func() bool {
-		return strings.HasPrefix(first.problem(), "the store says that this cluster is another, and this replica goes by "+id)
+		return strings.HasPrefix(first.Problem(), "the store says that this cluster is another, and this replica goes by "+id)
 	})
-	if got := first.get(); got != id {
+	if got := first.Get(); got != id {
 		t.Errorf("it goes by %s; want %s until it ends", got, id)
 	}
 	key.drop()
-	serverstest.Await(t, "all is well again", func() bool { return first.problem() == "" && key.get() == id })
+	serverstest.Await(t, "all is well again", func() bool { return first.Problem() == "" && key.get() == id })
 }
 
 // A text that is no identity reaches no peer: one that is not UTF-8 would end every stream.
@@ -105,7 +105,7 @@ func TestATextThatIsNoIdentityCountsAsNone(t *testing.T) {
 	east.tells(0, "WARN something is wrong, and the service goes on check=store-identity of=etcd what=.*")
 	west.apply(clusterAt("east", east.Addr("gateway"), staleAfter.String()))
 	west.within("its exports", func() bool { return west.peer("east").GetExports() == 1 })
-	if got := east.storeIdentity.get(); got != "" {
+	if got := east.storeIdentity.Get(); got != "" {
 		t.Errorf("peers are told %q", got)
 	}
 }

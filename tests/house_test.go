@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,25 +76,25 @@ func below(path string, folders ...string) bool {
 // and live; the edges never import each other.
 func TestImportsPointDown(t *testing.T) {
 	allowed := map[string][]string{
-		"catalog":                              {},
-		"resolver-service/edges/console/login": {"internal/atomicfile", "internal/settings", "internal/throttle"},
-		"internal/live":                        {},
-		"internal/throttle":                    {},
-		"internal/atomicfile":                  {},
-		"api":                                  {"api", "catalog", "internal/strict"},
-		"internal/settings":                    {"internal/settings", "internal/strict"},
-		"internal/strict":                      {"catalog"},
-		"configstore/smimcs":                   {"catalog", "internal/strict"},
-		"configstore":                          {"api", "internal/atomicfile", "catalog", "internal/live", "internal/settings", "configstore", "internal/strict"},
-		"identity":                             {"api", "internal/atomicfile", "catalog", "internal/live", "identity", "internal/strict", "internal/throttle"},
-		"components/actors":                    {"api", "catalog", "identity", "internal/live", "internal/strict", "internal/throttle"},
-		"tracing":                              {"api", "catalog", "internal/settings", "internal/strict", "tracing"},
-		"resolver-service/topology":            {"catalog", "internal/live", "configstore", "internal/throttle", "resolver-service/sources/destination"},
-		"resolver-service/sources/destination": {"catalog"},
-		"resolver-service/limits":              {"resolver-service/limits"},
-		"resolver-service/authz":               {"api", "catalog", "configstore/kubernetes/apiserver", "identity", "internal/live", "internal/strict", "internal/throttle", "resolver-service/authz"},
-		"resolver-service/process":             {"identity", "internal/live", "internal/throttle", "resolver-service/edges/edge"},
-		"nameresolution":                       {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "tracing", "nameresolution"},
+		"catalog":                               {},
+		"resolver-service/edges/console/login":  {"internal/atomicfile", "internal/settings", "internal/throttle"},
+		"internal/live":                         {},
+		"internal/throttle":                     {},
+		"internal/atomicfile":                   {},
+		"api":                                   {"api", "catalog", "internal/strict"},
+		"internal/settings":                     {"internal/settings", "internal/strict"},
+		"internal/strict":                       {"catalog"},
+		"configstore/smimcs":                    {"catalog", "internal/strict"},
+		"configstore":                           {"api", "internal/atomicfile", "catalog", "internal/live", "internal/settings", "configstore", "internal/strict"},
+		"identity":                              {"api", "internal/atomicfile", "catalog", "internal/live", "identity", "internal/strict", "internal/throttle"},
+		"components/actors":                     {"api", "catalog", "identity", "internal/live", "internal/strict", "internal/throttle"},
+		"tracing":                               {"api", "catalog", "internal/settings", "internal/strict", "tracing"},
+		"resolver-service/topology":             {"catalog", "internal/live", "configstore", "internal/throttle", "resolver-service/topology/destination"},
+		"resolver-service/topology/destination": {"catalog"},
+		"resolver-service/limits":               {"resolver-service/limits"},
+		"resolver-service/authz":                {"api", "catalog", "configstore/kubernetes/apiserver", "identity", "internal/live", "internal/strict", "internal/throttle", "resolver-service/authz"},
+		"resolver-service/process":              {"identity", "internal/live", "internal/throttle", "resolver-service/edges/edge"},
+		"nameresolution":                        {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "tracing", "nameresolution"},
 	}
 	edges := edgeFolders(t)
 	for path, p := range packages(t) {
@@ -123,6 +124,52 @@ func TestImportsPointDown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRoomsOfTheServiceAreInNoCircle holds that the folders of the resolver service import each other
+// in one direction, that only its root knows the answers to operators, and that few files are at the root.
+func TestRoomsOfTheServiceAreInNoCircle(t *testing.T) {
+	const service = "resolver-service/"
+	imports := map[string]map[string]bool{}
+	for path, p := range packages(t) {
+		from, in := strings.CutPrefix(path, service)
+		for _, imported := range ours(p.Imports) {
+			to, ok := strings.CutPrefix(imported, service)
+			if ok && below(to, "answers", "process") && path != "resolver-service" && !below(from, to) && !below(path, "tests") {
+				t.Errorf("%s imports %s, which only the service itself may", path, imported)
+			}
+			if from, to := room(from), room(to); in && ok && from != to {
+				if imports[from] == nil {
+					imports[from] = map[string]bool{}
+				}
+				imports[from][to] = true
+			}
+		}
+	}
+	var leads func(from, to string, seen map[string]bool) bool
+	leads = func(from, to string, seen map[string]bool) bool {
+		for next := range imports[from] {
+			if next == to || !seen[next] && func() bool { seen[next] = true; return leads(next, to, seen) }() {
+				return true
+			}
+		}
+		return false
+	}
+	for from := range imports {
+		if leads(from, from, map[string]bool{}) {
+			t.Errorf("%s%s is in a circle of imports; it imports %v", service, from, slices.Sorted(maps.Keys(imports[from])))
+		}
+	}
+	files, err := filepath.Glob("../" + service + "*.go")
+	if files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") }); err != nil || len(files) > 14 {
+		t.Errorf("%d files are at the root of the service (%v); 14 are enough, and most lines have a room", len(files), err)
+	}
+}
+
+// room is the folder of the resolver service that a package is in.
+func room(path string) string {
+	folder, _, _ := strings.Cut(path, "/")
+	return folder
 }
 
 // suite tells of packages that are tests for other packages what they may have of the tests' own.

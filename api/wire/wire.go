@@ -14,6 +14,11 @@ import (
 // App is the message of an app.
 func App(a catalog.App) *pb.App { return &pb.App{Namespace: a.Namespace, Id: a.ID} }
 
+// AppOf is the app that a message names. Its names may be any text, or empty.
+func AppOf(m *pb.App) catalog.App {
+	return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()}
+}
+
 // ParseApp reads an app and checks its names.
 func ParseApp(m *pb.App) (catalog.App, error) {
 	if m == nil {

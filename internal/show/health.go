@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
 // Problem is something that is not as it should be, of one or of several alike.
@@ -69,7 +69,7 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	if s.GetIdentityError() != "" {
 		all.add("identity", "", s.GetIdentityError())
 	}
-	switch away := admin.Away(s, now); {
+	switch away := check.StoreAway(s, now); {
 	case away != "":
 		all.add("store", s.GetStore().GetName(), away)
 	case !s.GetStore().GetReady():

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
 // Status writes how a service is, for people: what is wrong first. With details there is all that
@@ -79,7 +79,7 @@ func StoreLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	if store.GetPath() != "" {
 		name += " " + store.GetPath()
 	}
-	switch away := admin.Away(s, now); {
+	switch away := check.StoreAway(s, now); {
 	case away != "":
 		return name + ", " + away
 	case !store.GetReady():

@@ -14,7 +14,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 )
 
@@ -168,7 +167,7 @@ func store(f *Facts) []Result {
 	if f.lacks(readerRole) || f.Definitions != nil && len(f.Definitions.Missing) > 0 {
 		return nil
 	}
-	if away := admin.Away(f.Status, f.Now); away != "" {
+	if away := StoreAway(f.Status, f.Now); away != "" {
 		return f.service(Fail, "store "+name+" is "+away, "see that its server runs, and that its address in isthmus.yaml is right")
 	}
 	if !f.Status.GetStore().GetReady() {

@@ -14,7 +14,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
 )
 
 // Within is how long a network check takes at most.
@@ -116,7 +115,7 @@ func (p *Prober) try(ctx context.Context, cluster, address string) *visit {
 func (p *Prober) greet(ctx context.Context, v *visit, large bool) (g greeting) {
 	cfg := p.Identity.CheckTLS()
 	cfg.ServerName = p.Domain.PeerHost(v.cluster)
-	cfg.NextProtos = []string{http2.NextProtoTLS, gateway.CheckProtocol}
+	cfg.NextProtos = []string{http2.NextProtoTLS, catalog.CheckProtocol}
 	if large {
 		for range largeHello / 255 {
 			cfg.NextProtos = append(cfg.NextProtos, strings.Repeat("-", 255))

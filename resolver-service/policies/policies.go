@@ -7,6 +7,7 @@
 package policies
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -143,6 +144,17 @@ type Writer struct {
 	Domain string
 	// Sharing are the apps of each service account, "namespace/name".
 	Sharing map[string][]catalog.App
+}
+
+// NewWriter makes a Writer for apps whose trust domain is the service's own, unless the settings name
+// another.
+func NewWriter(s Settings, source *identity.Source) Writer {
+	w := Writer{Settings: s, Domain: s.AppDomain}
+	if id, ok := source.ID(); ok && w.Domain == "" && !source.Insecure() {
+		w.Domain = id.TrustDomain
+	}
+	w.Domain = cmp.Or(w.Domain, "public") // as Dapr has it
+	return w
 }
 
 // Object is an object of Kubernetes.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // byDelegate is a change whose instances a delegate registers by a stream.

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 )
 
@@ -210,11 +211,11 @@ func TestSinceWhenAStoreIsAway(t *testing.T) {
 	} {
 		s := ready()
 		s.Store.Error, s.Store.FailingUnixMs = "store embedded: refused", now.Add(-away).UnixMilli()
-		if got := Away(s, now); got != want {
+		if got := check.StoreAway(s, now); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := Away(ready(), now); got != "" {
+	if got := check.StoreAway(ready(), now); got != "" {
 		t.Errorf("a store that is there: %q", got)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/settings"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz/hostcheck"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // Settings are the block "consul" of isthmus.yaml.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/settings"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"

@@ -17,9 +17,9 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // targets decides which addresses a service and its checks may name.

@@ -105,7 +105,7 @@ func TestChecksLearnWhatIsOnTheWay(t *testing.T) {
 		alert        string
 		reason       reason
 	}{
-		{"no name", "", []string{"h2", CheckProtocol}, "tls: missing extension", noName},
+		{"no name", "", []string{"h2", catalog.CheckProtocol}, "tls: missing extension", noName},
 		{"no name, and no check", "", []string{"h2"}, "tls: unrecognized name", noName},
 		{"the PROXY protocol", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", nil, "tls: unexpected message", proxyHeader},
 		{"its binary form", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", nil, "tls: unexpected message", proxyHeader},

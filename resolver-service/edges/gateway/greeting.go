@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/net/http2"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // greeting is what a client said first, and to whom.
@@ -155,11 +157,8 @@ func (c *helloConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CheckProtocol is what "isthmus check" offers by ALPN. Where no server name arrives with it, the
-// gateway says just that, and callers of apps get the answer that they always got.
-const CheckProtocol = "isthmus-check"
-
-// errCheckUnnamed is errHelloRead for a check whose server name was lost on the way.
+// errCheckUnnamed is errHelloRead for a check whose server name was lost on the way. Callers of apps get
+// the answer that they always got.
 var errCheckUnnamed = fmt.Errorf("%w: a check without a server name", errHelloRead)
 
 // stopAtHello notes the server name of a ClientHello and ends the handshake.
@@ -167,7 +166,7 @@ func stopAtHello(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if c, ok := hello.Conn.(*helloConn); ok {
 		c.serverName = hello.ServerName
 	}
-	if hello.ServerName == "" && slices.Contains(hello.SupportedProtos, CheckProtocol) {
+	if hello.ServerName == "" && slices.Contains(hello.SupportedProtos, catalog.CheckProtocol) {
 		return nil, errCheckUnnamed
 	}
 	return nil, errHelloRead

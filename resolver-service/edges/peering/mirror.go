@@ -72,12 +72,12 @@ const knownOverhead = 20
 // stay. Of two exports of one app, the last one counts.
 func (k *exportMirror) receive(m *v1alpha1.ExportsResponse) {
 	for _, r := range m.GetRemoved() {
-		app := appFromWire(r)
+		app := wire.AppOf(r)
 		delete(k.refused, shortName(app))
 		k.remove(app)
 	}
 	for _, w := range m.GetPut() {
-		app := appFromWire(w.GetApp())
+		app := wire.AppOf(w.GetApp())
 		export, err := fromWire(w)
 		if err != nil {
 			k.refuse(app, err)
@@ -180,7 +180,7 @@ func shortName(app catalog.App) catalog.App {
 // fromWire decodes and checks an export.
 func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 	e = &topology.PeerExport{
-		App: appFromWire(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
+		App: wire.AppOf(w.GetApp()), Ready: w.GetReady(), Draining: w.GetDraining(), Shards: w.GetShards(), Addresses: w.GetAddresses(),
 		Instances: w.GetInstances(),
 	}
 	if shortName(e.App) != e.App {

@@ -28,7 +28,7 @@ const maxExport = maxMessage / 2
 func newOutbox(cluster string, known []*v1alpha1.Known) *outbox {
 	o := &outbox{cluster: cluster, known: make(map[catalog.App]uint64, len(known)), tooLarge: func(catalog.App, int) {}}
 	for _, k := range known {
-		o.known[appFromWire(k.GetApp())] = k.GetDigest()
+		o.known[wire.AppOf(k.GetApp())] = k.GetDigest()
 	}
 	return o
 }

@@ -104,7 +104,3 @@ func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 	w.Digest = xxhash.Sum64(text)
 	return w, nil
 }
-
-func appFromWire(a *v1alpha1.App) catalog.App {
-	return catalog.App{Namespace: a.GetNamespace(), ID: a.GetId()}
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 )
 
 // mostWanted bounds the apps that a cluster says it misses.
@@ -30,47 +31,44 @@ func (l *Links) SetWanted(from func(cluster string) []*v1alpha1.WantedApp) {
 
 // wants is what the peer of one stream misses, as it says.
 type wants struct {
-	apps atomic.Pointer[[]WantedApp]
+	apps atomic.Pointer[[]callhealth.WantedApp]
 }
-
-// WantedApp is an app that a peer misses, with one of the callers there that select it.
-type WantedApp struct{ App, Caller catalog.App }
 
 // take takes in a request. What can't be an app is left out.
 func (w *wants) take(m *v1alpha1.ExportsRequest) {
 	if m.GetWanted() == nil {
 		return
 	}
-	var all []WantedApp
+	var all []callhealth.WantedApp
 	for _, a := range m.Wanted.Apps[:min(len(m.Wanted.Apps), mostWanted)] {
 		app, err := wire.ParseApp(a.GetApp())
 		caller, callerErr := wire.ParseApp(a.GetCaller())
 		if err == nil && callerErr == nil {
-			all = append(all, WantedApp{app, caller})
+			all = append(all, callhealth.WantedApp{App: app, Caller: caller})
 		}
 	}
 	w.apps.Store(&all)
 }
 
 // Wanted returns what each peer misses of this cluster, as it says: its operators alone are told.
-func (s *Server) Wanted() map[string][]WantedApp {
-	apps := map[string]map[catalog.App]WantedApp{} // replicas of a peer say the same
+func (s *Server) Wanted() map[string][]callhealth.WantedApp {
+	apps := map[string]map[catalog.App]callhealth.WantedApp{} // replicas of a peer say the same
 	s.wants.Range(func(stream, cluster any) bool {
 		said, name := stream.(*wants).apps.Load(), cluster.(string)
 		if said == nil {
 			return true
 		}
 		if apps[name] == nil {
-			apps[name] = map[catalog.App]WantedApp{}
+			apps[name] = map[catalog.App]callhealth.WantedApp{}
 		}
 		for _, w := range *said {
 			apps[name][w.App] = w
 		}
 		return true
 	})
-	all := map[string][]WantedApp{}
+	all := map[string][]callhealth.WantedApp{}
 	for cluster, some := range apps {
-		all[cluster] = slices.SortedFunc(maps.Values(some), func(a, b WantedApp) int { return a.App.Compare(b.App) })
+		all[cluster] = slices.SortedFunc(maps.Values(some), func(a, b callhealth.WantedApp) int { return a.App.Compare(b.App) })
 	}
 	return all
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 )
 
 // TestAPeerIsToldWhatCallersMissOfIt has west miss an app, then another one, then nothing.
@@ -17,10 +18,10 @@ func TestAPeerIsToldWhatCallersMissOfIt(t *testing.T) {
 	within(t, "the link", func() bool { return only(links) != nil && only(links).State == connected })
 	for _, missed := range [][]string{{"secret"}, {"secret", "vault"}, {}} {
 		var apps []*v1alpha1.WantedApp
-		var want []WantedApp
+		var want []callhealth.WantedApp
 		for _, id := range missed {
 			apps = append(apps, &v1alpha1.WantedApp{App: wire.App(app(id)), Caller: wire.App(app("checkout"))})
-			want = append(want, WantedApp{app(id), app("checkout")})
+			want = append(want, callhealth.WantedApp{App: app(id), Caller: app("checkout")})
 		}
 		links.SetWanted(func(cluster string) []*v1alpha1.WantedApp {
 			if cluster == "east" {

@@ -12,6 +12,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 )
 
 // Sidecars report the clusters that their calls don't reach. Reports are shown to operators. They
@@ -337,24 +338,18 @@ func (e *evidence) clusters() map[string]Unreached {
 	return all
 }
 
-// UnreachedCallee is what callers say of an app behind gateways that they do reach.
-type UnreachedCallee struct {
-	Cluster string
-	App     catalog.App
-	Unreached
-}
+// UnreachedCallees returns the apps of other clusters that don't answer callers, behind gateways that
+// do, sorted.
+func (s *Server) UnreachedCallees() []callhealth.Unreached { return s.evidence.callees() }
 
-// UnreachedCallees returns the apps of other clusters that don't answer callers, sorted.
-func (s *Server) UnreachedCallees() []UnreachedCallee { return s.evidence.callees() }
-
-func (e *evidence) callees() (all []UnreachedCallee) {
+func (e *evidence) callees() (all []callhealth.Unreached) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	type callee struct {
 		cluster string
 		app     catalog.App
 	}
-	at := map[callee]*UnreachedCallee{}
+	at := map[callee]*callhealth.Unreached{}
 	for c := range e.callers {
 		counted := map[callee]bool{} // by one gateway or several
 		for i := range c.reports {
@@ -364,7 +359,7 @@ func (e *evidence) callees() (all []UnreachedCallee) {
 				continue
 			}
 			if at[key] == nil {
-				at[key] = &UnreachedCallee{Cluster: u.cluster, App: u.app}
+				at[key] = &callhealth.Unreached{Cluster: u.cluster, Callee: u.app}
 			}
 			found := at[key]
 			if !counted[key] {
@@ -379,6 +374,8 @@ func (e *evidence) callees() (all []UnreachedCallee) {
 	for _, one := range at {
 		all = append(all, *one)
 	}
-	slices.SortFunc(all, func(a, b UnreachedCallee) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), a.App.Compare(b.App)) })
+	slices.SortFunc(all, func(a, b callhealth.Unreached) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), a.Callee.Compare(b.Callee))
+	})
 	return all
 }

@@ -221,7 +221,7 @@ func TestWhomReportsAccuse(t *testing.T) {
 			}
 			callee := 0
 			for _, u := range p.callees() {
-				if u.Cluster == "east" && u.App == oneApp.app {
+				if u.Cluster == "east" && u.Callee == oneApp.app {
 					callee = u.By
 				}
 			}

@@ -13,7 +13,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // maxInstanceID is the longest ID of an instance. An unverified one gets a prefix of at most

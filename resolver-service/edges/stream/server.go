@@ -30,8 +30,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/rawgrpc"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/budget"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // Config configures a Server. The zero Config works.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 )
 
 // Sidecar is a client of this replica, as operators see it.
@@ -52,6 +53,21 @@ const (
 func (s *Server) Sidecars(wants func(catalog.App) bool) []Sidecar {
 	all, _ := s.page(wants, nil, 0)
 	return all
+}
+
+// Running tells how many sidecars of each app have registered, and of which their apps can't take calls.
+func (s *Server) Running() (of map[catalog.App]int, unwell []callhealth.Unwell) {
+	of = map[catalog.App]int{}
+	for _, one := range s.Sidecars(func(catalog.App) bool { return true }) {
+		if one.State == Waiting {
+			continue
+		}
+		of[one.App]++
+		if one.Unwell != "" {
+			unwell = append(unwell, callhealth.Unwell{App: one.App, Why: one.Unwell, Since: one.Since})
+		}
+	}
+	return of, unwell
 }
 
 // SidecarPage returns the clients that a filter wants, by app and address: those after a

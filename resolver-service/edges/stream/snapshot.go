@@ -19,7 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 	"github.com/isthmus-mesh/isthmus/internal/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // snapshotVersion is the format of the file. A file of another format is ignored.

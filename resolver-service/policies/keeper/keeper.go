@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
@@ -75,6 +76,15 @@ func (k *Keeper) Status() Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.status
+}
+
+// AddStatus adds how it is to the status of the service.
+func (k *Keeper) AddStatus(answer *v1alpha1.StatusResponse) {
+	now := k.Status()
+	answer.Policies = &v1alpha1.PoliciesStatus{Leads: now.Leads, Holder: now.Holder, Objects: uint32(now.Objects), Pending: uint32(now.Pending), Writes: now.Writes, Left: now.Left}
+	if now.Err != nil {
+		answer.Policies.Error = now.Err.Error()
+	}
 }
 
 func (k *Keeper) update(f func(*Status)) {

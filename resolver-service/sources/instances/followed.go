@@ -10,8 +10,8 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // followed is one source and what it has said.

@@ -11,6 +11,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// Member is another replica that serves sidecars.
+type Member struct {
+	Replica string
+	Hears   []string // the clusters that it hears
+}
+
 // Source tells which instances there are, of as many apps as it knows.
 type Source interface {
 	// Name is what status, logs and metrics call the source. It is the same for the

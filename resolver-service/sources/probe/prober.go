@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // Targets says which addresses may be checked. Its methods are called concurrently, for each

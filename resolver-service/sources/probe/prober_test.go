@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/destination"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

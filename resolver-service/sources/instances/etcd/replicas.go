@@ -57,23 +57,17 @@ func (s *Source) Hears(clusters []string) {
 	}
 }
 
-// Member is another replica that serves sidecars.
-type Member struct {
-	Replica string
-	Hears   []string // the clusters that it hears
-}
-
 // Members are the other replicas of this cluster that have settled.
-func (s *Source) Members() (all []Member) {
+func (s *Source) Members() (all []instances.Member) {
 	self, o := s.self(), s.replicated
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for lease, m := range o.present {
 		if lease != s.leases.first && m.Settled && !m.gone && self.differs(m) == "" {
-			all = append(all, Member{m.Replica, m.Hears})
+			all = append(all, instances.Member{Replica: m.Replica, Hears: m.Hears})
 		}
 	}
-	slices.SortFunc(all, func(a, b Member) int { return strings.Compare(a.Replica, b.Replica) })
+	slices.SortFunc(all, func(a, b instances.Member) int { return strings.Compare(a.Replica, b.Replica) })
 	return all
 }
 

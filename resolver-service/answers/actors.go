@@ -1,4 +1,4 @@
-package resolverservice
+package answers
 
 import (
 	"context"
@@ -15,12 +15,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// actorServer is the service Actors.
-type actorServer struct {
+// Actors is the service Actors.
+type Actors struct {
 	v1alpha1.UnimplementedActorsServer
-	topology *topology.Topology
-	access   *authz.Authorizer
-	stopping context.Context
+	Topology *topology.Topology
+	Access   *authz.Authorizer
+	Stopping context.Context // ends streams
 
 	mu      sync.Mutex
 	streams map[string]int // by namespace
@@ -30,7 +30,7 @@ type actorServer struct {
 const maxActorStreams = 64
 
 // Watch streams what a namespace's bridge has to know.
-func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreamingServer[v1alpha1.ActorsResponse]) error {
+func (s *Actors) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreamingServer[v1alpha1.ActorsResponse]) error {
 	ctx := to.Context()
 	if err := s.admit(ctx, req.GetNamespace()); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 		return err
 	}
 	defer leave()
-	sub, err := s.topology.Actors(ctx, req.GetNamespace())
+	sub, err := s.Topology.Actors(ctx, req.GetNamespace())
 	if err != nil {
 		return status.FromContextError(err).Err()
 	}
@@ -50,7 +50,7 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 		view, ok, changed := sub.Follow()
 		if ok && view != sent {
 			m := wire.Actors(view)
-			m.Domains = s.access.Domains()
+			m.Domains = s.Access.Domains()
 			if err := to.Send(m); err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 		}
 		select {
 		case <-changed:
-		case <-s.stopping.Done():
+		case <-s.Stopping.Done():
 			return status.Error(codes.Unavailable, "the resolver service is stopping; reconnect")
 		case <-ctx.Done():
 			return status.FromContextError(ctx.Err()).Err()
@@ -67,7 +67,7 @@ func (s *actorServer) Watch(req *v1alpha1.ActorsRequest, to grpc.ServerStreaming
 }
 
 // enter counts a stream.
-func (s *actorServer) enter(namespace string) (leave func(), err error) {
+func (s *Actors) enter(namespace string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams == nil {
@@ -87,12 +87,12 @@ func (s *actorServer) enter(namespace string) (leave func(), err error) {
 }
 
 // admit lets a bridge have what concerns its own namespace.
-func (s *actorServer) admit(ctx context.Context, namespace string) error {
+func (s *Actors) admit(ctx context.Context, namespace string) error {
 	if err := catalog.CheckNamespace(namespace); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	bridge := catalog.BridgeApp(namespace, s.access.Cluster)
-	if kind, id := s.access.KindOf(ctx); kind == authz.Sidecar && id.App != bridge {
+	bridge := catalog.BridgeApp(namespace, s.Access.Cluster)
+	if kind, id := s.Access.KindOf(ctx); kind == authz.Sidecar && id.App != bridge {
 		return status.Errorf(codes.PermissionDenied, "the certificate names %s; only the bridge %s may ask for actors of namespace %s", id.App, bridge, namespace)
 	}
 	return nil

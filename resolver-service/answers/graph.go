@@ -1,4 +1,4 @@
-package resolverservice
+package answers
 
 import (
 	"slices"
@@ -17,7 +17,7 @@ import (
 const mostSteps = 2
 
 // Graph tells the apps, the clusters and the calls that objects declare.
-func (v *inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingServer[v1alpha1.GraphResponse]) error {
+func (v *Inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingServer[v1alpha1.GraphResponse]) error {
 	filter := topology.MapFilter{Steps: int(req.GetSteps()), Namespace: req.GetNamespace(), Via: req.GetVia()}
 	if req.GetFocus() != nil {
 		var err error
@@ -28,7 +28,7 @@ func (v *inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingSer
 	if steps := req.GetSteps(); steps > mostSteps || steps > 0 && req.GetFocus() == nil {
 		return status.Errorf(codes.InvalidArgument, "steps: %d; want at most %d, and a focus", steps, mostSteps)
 	}
-	m, err := v.topology.Map(to.Context(), filter)
+	m, err := v.Topology.Map(to.Context(), filter)
 	if err != nil {
 		return err
 	}
@@ -85,10 +85,6 @@ func graphCalls(v *topology.ViewUpdate) (calls []*v1alpha1.GraphCall) {
 		}
 		calls = append(calls, call)
 	}
-	slices.SortFunc(calls, func(a, b *v1alpha1.GraphCall) int { return catalogApp(a.Callee).Compare(catalogApp(b.Callee)) })
+	slices.SortFunc(calls, func(a, b *v1alpha1.GraphCall) int { return wire.AppOf(a.Callee).Compare(wire.AppOf(b.Callee)) })
 	return calls
-}
-
-func catalogApp(m *v1alpha1.App) catalog.App {
-	return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()}
 }

@@ -1,4 +1,4 @@
-package resolverservice
+package selfcheck
 
 import (
 	"bytes"
@@ -71,12 +71,12 @@ func TestAFullDiskIsNamedUntilThereIsRoom(t *testing.T) {
 			t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 			write := c.open(t, dir)
 			var log bytes.Buffer
-			p := &problems{dirs: []string{os.TempDir()}, log: slog.New(slog.NewTextHandler(&log, nil))}
+			p := &Problems{Dirs: []string{os.TempDir()}, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			if err := write("a"); err != nil {
 				t.Fatal(err)
 			}
-			if p.look(t.Context()); len(p.all()) > 0 {
-				t.Fatalf("all is well, and there is %v", p.all())
+			if p.look(t.Context()); len(p.All()) > 0 {
+				t.Fatalf("all is well, and there is %v", p.All())
 			}
 			full := filepath.Join(dir, "full")
 			fill(t, full)
@@ -87,7 +87,7 @@ func TestAFullDiskIsNamedUntilThereIsRoom(t *testing.T) {
 			}
 			p.look(t.Context())
 			p.look(t.Context())
-			all := p.all()
+			all := p.All()
 			if len(all) != 1 || all[0].GetCheck() != check.Disk || all[0].GetName() != dir || !strings.Contains(all[0].GetWhat(), "a write failed (") || !strings.Contains(all[0].GetWhat(), "no space left on device), and 0 kB are free; make room") {
 				t.Errorf("of the full disk there is %v", all)
 			}
@@ -97,8 +97,8 @@ func TestAFullDiskIsNamedUntilThereIsRoom(t *testing.T) {
 			if err := os.Remove(full); err != nil {
 				t.Fatal(err)
 			}
-			if p.look(t.Context()); len(p.all()) > 0 || !strings.Contains(log.String(), "is right again") {
-				t.Errorf("there is room again, and %v; the log has %s", p.all(), log.String())
+			if p.look(t.Context()); len(p.All()) > 0 || !strings.Contains(log.String(), "is right again") {
+				t.Errorf("there is room again, and %v; the log has %s", p.All(), log.String())
 			}
 		})
 	}
@@ -122,15 +122,15 @@ func fill(t *testing.T, path string) {
 // A store that does not answer has still what it lacked before.
 func TestWhatAStoreLacksIsSaid(t *testing.T) {
 	s := &lackingStore{all: []string{"it notifies nobody; set it"}}
-	p := &problems{name: "dapr", store: s, log: slog.New(slog.DiscardHandler)}
+	p := &Problems{Name: "dapr", Store: s, Log: slog.New(slog.DiscardHandler)}
 	for _, c := range []struct {
 		lacks []string
 		err   error
 		want  int
 	}{{nil, nil, 0}, {[]string{"it notifies nobody; set it"}, nil, 1}, {nil, context.DeadlineExceeded, 1}, {nil, nil, 0}} {
 		s.all, s.err = c.lacks, c.err
-		if p.look(t.Context()); len(p.all()) != c.want {
-			t.Errorf("%v: %v", c, p.all())
+		if p.look(t.Context()); len(p.All()) != c.want {
+			t.Errorf("%v: %v", c, p.All())
 		}
 	}
 }

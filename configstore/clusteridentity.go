@@ -1,4 +1,4 @@
-package resolverservice
+package configstore
 
 import (
 	"cmp"
@@ -8,26 +8,25 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// storeIdentity is what tells this cluster from another of its name: the identity of its config store,
+// ClusterIdentity is what tells this cluster from another of its name: the identity of its config store,
 // once that is known. It stays until the service ends, since peers refuse another one beside it.
-type storeIdentity struct {
+type ClusterIdentity struct {
 	id    live.Value[string]
 	wrong live.Value[string]
-	every time.Duration // how often the store is asked; 0: identityEvery
+	Every time.Duration // how often the store is asked; 0: identityEvery
 }
 
-// get returns it, empty while it is not known. It may be called concurrently.
-func (s *storeIdentity) get() string {
+// Get returns it, empty while it is not known. It may be called concurrently.
+func (s *ClusterIdentity) Get() string {
 	id, _ := s.id.Load()
 	return id
 }
 
-// problem is what is wrong with the identity that the store has; empty for nothing.
-func (s *storeIdentity) problem() string {
+// Problem is what is wrong with the identity that the store has; empty for nothing.
+func (s *ClusterIdentity) Problem() string {
 	wrong, _ := s.wrong.Load()
 	return wrong
 }
@@ -39,11 +38,11 @@ const (
 	longestIdentityPause = time.Minute
 )
 
-// follow asks the store once it has been read, again whenever it is back from an outage, and now and
+// Follow asks the store once it has been read, again whenever it is back from an outage, and now and
 // then. If an identity has been lost, the store gets the former one. It asks no empty store: that may
 // be one that has lost its data.
-func (s *storeIdentity) follow(ctx context.Context, store configstore.Store, status *live.Value[configstore.Status]) error {
-	from, ok := store.(configstore.Identifier)
+func (s *ClusterIdentity) Follow(ctx context.Context, store Store, status *live.Value[Status]) error {
+	from, ok := store.(Identifier)
 	if !ok {
 		<-ctx.Done()
 		return nil
@@ -55,7 +54,7 @@ func (s *storeIdentity) follow(ctx context.Context, store configstore.Store, sta
 		case !readable:
 			due = nil
 		case due == nil:
-			pause := cmp.Or(s.every, identityEvery)
+			pause := cmp.Or(s.Every, identityEvery)
 			if s.ask(ctx, from) {
 				failures = 0
 			} else {
@@ -75,11 +74,11 @@ func (s *storeIdentity) follow(ctx context.Context, store configstore.Store, sta
 }
 
 // ask asks the store once, and tells whether it has answered.
-func (s *storeIdentity) ask(ctx context.Context, from configstore.Identifier) bool {
-	own, wrong := s.get(), ""
-	id, err := configstore.Identity(ctx, from, cmp.Or(own, rand.Text()))
+func (s *ClusterIdentity) ask(ctx context.Context, from Identifier) bool {
+	own, wrong := s.Get(), ""
+	id, err := Identity(ctx, from, cmp.Or(own, rand.Text()))
 	switch {
-	case errors.Is(err, configstore.ErrIdentity):
+	case errors.Is(err, ErrIdentity):
 		wrong = err.Error()
 	case err != nil:
 		return false
@@ -87,9 +86,9 @@ func (s *storeIdentity) ask(ctx context.Context, from configstore.Identifier) bo
 		s.id.Store(id)
 	case own != id && id != "":
 		wrong = fmt.Sprintf("the store says that this cluster is %s, and this replica goes by %s until it ends; "+
-			"if the other replicas go by that one too, %s; otherwise restart those that do not go by the store's", id, own, configstore.DeleteIdentity)
+			"if the other replicas go by that one too, %s; otherwise restart those that do not go by the store's", id, own, DeleteIdentity)
 	}
-	if wrong != s.problem() {
+	if wrong != s.Problem() {
 		s.wrong.Store(wrong)
 	}
 	return true

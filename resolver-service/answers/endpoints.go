@@ -1,4 +1,4 @@
-package resolverservice
+package answers
 
 import (
 	"context"
@@ -34,7 +34,7 @@ const (
 )
 
 // Probe connects to what a lookup leads to, all endpoints side by side.
-func (v *inventory) Probe(ctx context.Context, req *v1alpha1.ProbeRequest) (*v1alpha1.ProbeResponse, error) {
+func (v *Inventory) Probe(ctx context.Context, req *v1alpha1.ProbeRequest) (*v1alpha1.ProbeResponse, error) {
 	caller, err := wire.ParseApp(req.GetCaller())
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "caller: %v", err)
@@ -63,8 +63,8 @@ func (v *inventory) Probe(ctx context.Context, req *v1alpha1.ProbeRequest) (*v1a
 }
 
 // endpoints are those that a caller's lookups of an app may lead to, by the order of its routes.
-func (v *inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEndpoint) {
-	s := v.topology.Subscribe(caller)
+func (v *Inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEndpoint) {
+	s := v.Topology.Subscribe(caller)
 	defer s.Close()
 	view, ok := s.View()
 	if !ok {
@@ -92,7 +92,7 @@ func (v *inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEn
 }
 
 // try connects to an endpoint, as far as TLS, and notes what comes of it.
-func (v *inventory) try(ctx context.Context, e *v1alpha1.ProbedEndpoint, app catalog.App) {
+func (v *Inventory) try(ctx context.Context, e *v1alpha1.ProbedEndpoint, app catalog.App) {
 	ctx, cancel := context.WithTimeout(ctx, endpointWithin)
 	defer cancel()
 	begun := time.Now()
@@ -119,13 +119,13 @@ func (v *inventory) try(ctx context.Context, e *v1alpha1.ProbedEndpoint, app cat
 var errWrongCertificate = errors.New("wrong certificate")
 
 // connect dials an endpoint and, where this service has an identity, makes a TLS handshake.
-func (v *inventory) connect(ctx context.Context, e *v1alpha1.ProbedEndpoint, app catalog.App) error {
+func (v *Inventory) connect(ctx context.Context, e *v1alpha1.ProbedEndpoint, app catalog.App) error {
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", e.GetAddress())
 	if err != nil {
 		return err
 	}
 	defer raw.Close()
-	cfg := v.identity.ClientTLS(func(id identity.ID) error {
+	cfg := v.Identity.ClientTLS(func(id identity.ID) error {
 		if id.App != app {
 			return errors.New("it is that of " + id.String())
 		}

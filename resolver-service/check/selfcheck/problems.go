@@ -1,4 +1,4 @@
-package resolverservice
+package selfcheck
 
 import (
 	"context"
@@ -25,28 +25,19 @@ const (
 	mostOfProblems = 20
 )
 
-// problems knows what is wrong although all goes on.
-type problems struct {
-	dirs  []string // that are always written to
-	name  string   // of the store
-	store any      // may be a configstore.Lacker
-	id    *storeIdentity
-	log   *slog.Logger
+// Problems knows what is wrong with directories and the store.
+type Problems struct {
+	Dirs     []string // that are always written to
+	Name     string   // of the store
+	Store    any      // may be a configstore.Lacker
+	Identity *configstore.ClusterIdentity
+	Log      *slog.Logger
+
 	found atomic.Pointer[[]*v1alpha1.Problem]
 }
 
-func (s *Service) followProblems(ctx context.Context) error {
-	dirs := []string{s.cfg.DataDir}
-	if s.cfg.Store.Embedded != nil {
-		dirs = append(dirs, filepath.Dir(s.cfg.Store.Path()))
-	}
-	s.problems.dirs, s.problems.name, s.problems.store, s.problems.log = dirs, s.cfg.Store.Name(), s.store, s.log
-	s.problems.id = &s.storeIdentity
-	return s.problems.run(ctx)
-}
-
-// run looks again and again until ctx ends. The log, which events are made of, has what comes and goes.
-func (p *problems) run(ctx context.Context) error {
+// Run looks again and again until ctx ends. The log, which events are made of, has what comes and goes.
+func (p *Problems) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.look(ctx)
 		live.Sleep(ctx, problemsPause)
@@ -54,16 +45,16 @@ func (p *problems) run(ctx context.Context) error {
 	return nil
 }
 
-// all is what was found last.
-func (p *problems) all() []*v1alpha1.Problem {
+// All is what was found last.
+func (p *Problems) All() []*v1alpha1.Problem {
 	if found := p.found.Load(); found != nil {
 		return *found
 	}
 	return nil
 }
 
-func (p *problems) look(ctx context.Context) {
-	was := p.all()
+func (p *Problems) look(ctx context.Context) {
+	was := p.All()
 	now := slices.Concat(p.disks(), p.identity(), p.lacks(ctx, was))
 	now = now[:min(len(now), mostOfProblems)]
 	for _, n := range now {
@@ -71,12 +62,12 @@ func (p *problems) look(ctx context.Context) {
 			n.SinceUnixMs = was[i].GetSinceUnixMs()
 		} else {
 			n.SinceUnixMs = time.Now().UnixMilli()
-			p.log.Warn("something is wrong, and the service goes on", "check", n.GetCheck(), "of", n.GetName(), "what", n.GetWhat())
+			p.Log.Warn("something is wrong, and the service goes on", "check", n.GetCheck(), "of", n.GetName(), "what", n.GetWhat())
 		}
 	}
 	for _, w := range was {
 		if !slices.ContainsFunc(now, same(w)) {
-			p.log.Info("what was wrong is right again", "check", w.GetCheck(), "of", w.GetName())
+			p.Log.Info("what was wrong is right again", "check", w.GetCheck(), "of", w.GetName())
 		}
 	}
 	p.found.Store(&now)
@@ -88,12 +79,12 @@ func same(a *v1alpha1.Problem) func(*v1alpha1.Problem) bool {
 }
 
 // disks are the directories without room, whether a write has failed there or only would.
-func (p *problems) disks() (all []*v1alpha1.Problem) {
+func (p *Problems) disks() (all []*v1alpha1.Problem) {
 	failed := map[string]atomicfile.Fault{}
 	for _, f := range atomicfile.Faults() {
 		failed[filepath.Dir(f.Path)] = f
 	}
-	dirs := slices.AppendSeq(slices.Clone(p.dirs), maps.Keys(failed))
+	dirs := slices.AppendSeq(slices.Clone(p.Dirs), maps.Keys(failed))
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
 		free, err := atomicfile.Free(dir)
@@ -110,8 +101,8 @@ func (p *problems) disks() (all []*v1alpha1.Problem) {
 }
 
 // lacks is what the store says of its server. What was known stands while the server does not answer.
-func (p *problems) lacks(ctx context.Context, was []*v1alpha1.Problem) (all []*v1alpha1.Problem) {
-	lacker, ok := p.store.(configstore.Lacker)
+func (p *Problems) lacks(ctx context.Context, was []*v1alpha1.Problem) (all []*v1alpha1.Problem) {
+	lacker, ok := p.Store.(configstore.Lacker)
 	if !ok {
 		return nil
 	}
@@ -122,15 +113,15 @@ func (p *problems) lacks(ctx context.Context, was []*v1alpha1.Problem) (all []*v
 		return slices.DeleteFunc(slices.Clone(was), func(p *v1alpha1.Problem) bool { return p.GetCheck() != check.StoreServer })
 	}
 	for _, what := range lacks {
-		all = append(all, &v1alpha1.Problem{Check: check.StoreServer, Name: p.name, What: what})
+		all = append(all, &v1alpha1.Problem{Check: check.StoreServer, Name: p.Name, What: what})
 	}
 	return all
 }
 
 // identity is what is wrong with the identity in the store.
-func (p *problems) identity() []*v1alpha1.Problem {
-	if p.id == nil || p.id.problem() == "" {
+func (p *Problems) identity() []*v1alpha1.Problem {
+	if p.Identity == nil || p.Identity.Problem() == "" {
 		return nil
 	}
-	return []*v1alpha1.Problem{{Check: check.StoreIdentity, Name: p.name, What: p.id.problem()}}
+	return []*v1alpha1.Problem{{Check: check.StoreIdentity, Name: p.Name, What: p.Identity.Problem()}}
 }

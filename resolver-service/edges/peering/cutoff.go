@@ -1,4 +1,4 @@
-package resolverservice
+package peering
 
 import (
 	"context"
@@ -10,18 +10,17 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances/etcd"
+	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
 )
 
-// cutOff finds out whether another replica hears all peers that this one hears, and more. Then
+// CutOff finds out whether another replica hears all peers that this one hears, and more. Then
 // sidecars are better off there. If replicas tell each other nothing, any other may be better than one
 // that does not hear a peer.
-type cutOff struct {
-	reach    func() []peering.Reach
-	tell     func(hears []string)        // tells other replicas; nil: there is no way to
-	others   func() []etcd.Member        // that tell this one
-	turnAway func(why string, sure bool) // sends sidecars to other replicas; empty: no longer
+type CutOff struct {
+	Reach    func() []Reach
+	Tell     func(hears []string)        // tells other replicas; nil: there is no way to
+	Others   func() []instances.Member   // that tell this one
+	TurnAway func(why string, sure bool) // sends sidecars to other replicas; empty: no longer
 
 	since map[string]time.Time // by cluster, when another replica was first found to hear more, or may
 
@@ -32,8 +31,8 @@ type cutOff struct {
 // cutOffPause is the time between two looks.
 const cutOffPause = time.Second
 
-// run looks again and again until ctx ends.
-func (c *cutOff) run(ctx context.Context) error {
+// Run looks again and again until ctx ends.
+func (c *CutOff) Run(ctx context.Context) error {
 	tick := time.NewTicker(cutOffPause)
 	defer tick.Stop()
 	for {
@@ -46,17 +45,17 @@ func (c *cutOff) run(ctx context.Context) error {
 	}
 }
 
-func (c *cutOff) look(now time.Time) {
-	all := c.reach()
+func (c *CutOff) look(now time.Time) {
+	all := c.Reach()
 	var hears []string
 	for _, r := range all {
 		if r.Heard {
 			hears = append(hears, r.Cluster)
 		}
 	}
-	informed := c.tell != nil
+	informed := c.Tell != nil
 	if informed {
-		c.tell(hears)
+		c.Tell(hears)
 	}
 	heardBy := map[string][]string{}
 	since := map[string]time.Time{}
@@ -79,12 +78,12 @@ func (c *cutOff) look(now time.Time) {
 	c.mu.Lock()
 	c.since, c.heardBy = since, heardBy
 	c.mu.Unlock()
-	c.turnAway(reasonToLeave(heardBy, informed), informed)
+	c.TurnAway(reasonToLeave(heardBy, informed), informed)
 }
 
 // better are the replicas that hear a cluster, and all others that this one hears.
-func (c *cutOff) better(cluster string, hears []string) (names []string) {
-	for _, m := range c.others() {
+func (c *CutOff) better(cluster string, hears []string) (names []string) {
+	for _, m := range c.Others() {
 		if slices.Contains(m.Hears, cluster) && !slices.ContainsFunc(hears, func(h string) bool { return !slices.Contains(m.Hears, h) }) {
 			names = append(names, m.Replica)
 		}
@@ -103,8 +102,8 @@ func reasonToLeave(heardBy map[string][]string, informed bool) string {
 	return fmt.Sprintf("this replica does not hear %s, and %s", strings.Join(slices.Sorted(maps.Keys(heardBy)), ", "), others)
 }
 
-// addStatus adds who hears the peers that this replica does not.
-func (c *cutOff) addStatus(answer *v1alpha1.StatusResponse) {
+// AddStatus adds who hears the peers that this replica does not.
+func (c *CutOff) AddStatus(answer *v1alpha1.StatusResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range answer.GetPeers() {

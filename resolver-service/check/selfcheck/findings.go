@@ -1,4 +1,7 @@
-package resolverservice
+// Package selfcheck looks again and again at what is wrong with the service that it runs in, although
+// all goes on: what checks find, directories and stores that lack something, and files that can't be
+// used any more.
+package selfcheck
 
 import (
 	"context"
@@ -18,20 +21,21 @@ const (
 	findingsShare = 50
 )
 
-// findings are what the checks found that only read what the service publishes, for alerts. It is a
+// Findings are what the checks found that only read what the service publishes, for alerts. It is a
 // [prometheus.Collector].
-type findings struct {
+type Findings struct {
 	found atomic.Pointer[[]check.Result]
 }
 
 var findingsDesc = prometheus.NewDesc("isthmus_check_findings",
 	"What the checks of isthmus check find that this replica makes by itself, by check and level.", []string{"check", "level"}, nil)
 
-// run makes the checks again and again until ctx ends.
-func (f *findings) run(ctx context.Context, look func(context.Context) ([]check.Result, error)) error {
+// Run makes the checks again and again until ctx ends.
+func (f *Findings) Run(ctx context.Context, facts func(context.Context) (*check.Facts, error)) error {
 	for ctx.Err() == nil {
 		start := time.Now()
-		if found, err := look(ctx); err == nil { // otherwise what was found before stands
+		if facts, err := facts(ctx); err == nil { // otherwise what was found before stands
+			found := check.Look(facts)
 			f.found.Store(&found)
 		}
 		live.Sleep(ctx, max(findingsPause, findingsShare*time.Since(start)))
@@ -39,20 +43,11 @@ func (f *findings) run(ctx context.Context, look func(context.Context) ([]check.
 	return nil
 }
 
-// look makes the checks once.
-func (s *Service) look(ctx context.Context) ([]check.Result, error) {
-	facts, err := s.facts(ctx, s.status(), checkLimit{})
-	if err != nil {
-		return nil, err
-	}
-	return check.Look(facts), nil
-}
-
 // Describe implements [prometheus.Collector].
-func (f *findings) Describe(to chan<- *prometheus.Desc) { to <- findingsDesc }
+func (f *Findings) Describe(to chan<- *prometheus.Desc) { to <- findingsDesc }
 
 // Collect implements [prometheus.Collector]. Before the first round there is nothing.
-func (f *findings) Collect(to chan<- prometheus.Metric) {
+func (f *Findings) Collect(to chan<- prometheus.Metric) {
 	found := f.found.Load()
 	if found == nil {
 		return

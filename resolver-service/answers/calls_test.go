@@ -1,4 +1,4 @@
-package resolverservice
+package answers
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -98,22 +97,6 @@ func TestWhatIsSaidOfCallersIsWhatTheGuardDoes(t *testing.T) {
 	for _, want := range []string{"true as one of local", "true as one of east", "true as one of north", "true as one of ", "false as one of local", "false as one of "} {
 		if counts[want] == 0 {
 			t.Errorf("never %s: %v", want, counts)
-		}
-	}
-}
-
-// TestWhoObserves holds what is said of an app whose callers may be unseen.
-func TestWhoObserves(t *testing.T) {
-	for _, test := range []struct {
-		of   stream.Observers // that don't say, that have the guard
-		want string
-	}{
-		{stream.Observers{0, 2}, ""},
-		{stream.Observers{1, 1}, "1 of 2 sidecars don't say whether the guard is loaded"},
-		{stream.Observers{}, "no sidecar of it is connected here"},
-	} {
-		if got := test.of.Blind(); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
-			t.Errorf("%v: %q, want %q", test.of, got, test.want)
 		}
 	}
 }

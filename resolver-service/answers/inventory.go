@@ -1,4 +1,7 @@
-package resolverservice
+// Package answers is what the service answers operators and bridges with: apps, sidecars, calls, the
+// graph, policies, status, checks and support. It reads what the other rooms publish, and changes
+// nothing.
+package answers
 
 import (
 	"context"
@@ -21,16 +24,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// inventory is the service Inventory.
-type inventory struct {
+// Inventory is the service Inventory.
+type Inventory struct {
 	v1alpha1.UnimplementedInventoryServer
-	topology *topology.Topology
-	stream   *stream.Server
-	health   *callhealth.Health
-	events   *events.Ring
-	identity *identity.Source
-	policies policies.Settings
-	stopping context.Context
+	Topology *topology.Topology
+	Stream   *stream.Server
+	Health   *callhealth.Health
+	Ring     *events.Ring
+	Identity *identity.Source
+	Writer   func() policies.Writer
+	Stopping context.Context // ends streams that follow
 }
 
 // perMessage is how many apps or sidecars one message has.
@@ -54,8 +57,8 @@ func searches(req interface {
 }
 
 // Apps lists apps.
-func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServer[v1alpha1.AppsResponse]) error {
-	apps, err := v.topology.Apps(to.Context())
+func (v *Inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServer[v1alpha1.AppsResponse]) error {
+	apps, err := v.Topology.Apps(to.Context())
 	if err != nil {
 		return err
 	}
@@ -63,7 +66,7 @@ func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
 	matched := uint32(len(apps))
 	if req.GetAfter() != nil {
-		at, found := slices.BinarySearchFunc(apps, catalogApp(req.GetAfter()), catalog.App.Compare)
+		at, found := slices.BinarySearchFunc(apps, wire.AppOf(req.GetAfter()), catalog.App.Compare)
 		if found {
 			at++
 		}
@@ -76,12 +79,12 @@ func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 		return to.Send(&v1alpha1.AppsResponse{Matched: matched})
 	}
 	faults := map[catalog.App][]*v1alpha1.CallFault{}
-	for _, f := range v.health.Faults(time.Now()) {
-		faults[catalogApp(f.GetCallee())] = append(faults[catalogApp(f.GetCallee())], f)
+	for _, f := range v.Health.Faults(time.Now()) {
+		faults[wire.AppOf(f.GetCallee())] = append(faults[wire.AppOf(f.GetCallee())], f)
 	}
-	return appStates(to.Context(), v.topology, apps, func(some []*v1alpha1.AppState) error {
+	return v.appStates(to.Context(), apps, func(some []*v1alpha1.AppState) error {
 		for _, a := range some {
-			a.Faults = faults[catalogApp(a.GetApp())]
+			a.Faults = faults[wire.AppOf(a.GetApp())]
 		}
 		m := &v1alpha1.AppsResponse{Apps: some, Matched: matched}
 		matched = 0
@@ -90,18 +93,18 @@ func (v *inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 }
 
 // everyApp hands on all apps, at most perMessage at a time.
-func everyApp(ctx context.Context, t *topology.Topology, take func([]*v1alpha1.AppState) error) error {
-	apps, err := t.Apps(ctx)
+func (v *Inventory) everyApp(ctx context.Context, take func([]*v1alpha1.AppState) error) error {
+	apps, err := v.Topology.Apps(ctx)
 	if err != nil {
 		return err
 	}
-	return appStates(ctx, t, apps, take)
+	return v.appStates(ctx, apps, take)
 }
 
 // appStates hands on apps, at most perMessage at a time.
-func appStates(ctx context.Context, t *topology.Topology, apps []catalog.App, take func([]*v1alpha1.AppState) error) error {
+func (v *Inventory) appStates(ctx context.Context, apps []catalog.App, take func([]*v1alpha1.AppState) error) error {
 	for some := range slices.Chunk(apps, perMessage) {
-		states, err := t.AppStates(ctx, some)
+		states, err := v.Topology.AppStates(ctx, some)
 		if err != nil {
 			return err
 		}
@@ -134,8 +137,8 @@ func appToWire(s *topology.AppState) *v1alpha1.AppState {
 }
 
 // Sidecars lists the clients of this replica.
-func (v *inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStreamingServer[v1alpha1.SidecarsResponse]) error {
-	page, matched, err := v.stream.SidecarPage(searches(req), req.GetAfter(), int(req.GetMost()))
+func (v *Inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStreamingServer[v1alpha1.SidecarsResponse]) error {
+	page, matched, err := v.Stream.SidecarPage(searches(req), req.GetAfter(), int(req.GetMost()))
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "after: %v", err)
 	}
@@ -170,11 +173,11 @@ func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 }
 
 // Events tells what has happened lately.
-func (v *inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingServer[v1alpha1.EventsResponse]) error {
+func (v *Inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingServer[v1alpha1.EventsResponse]) error {
 	from := time.UnixMilli(req.GetSinceUnixMs())
 	for seen := uint64(0); ; {
-		_, _, more := v.events.Latest().Follow()
-		all := v.events.After(seen, from)
+		_, _, more := v.Ring.Latest().Follow()
+		all := v.Ring.After(seen, from)
 		for some := range slices.Chunk(all, perMessage) {
 			m := &v1alpha1.EventsResponse{}
 			for i := range some {
@@ -190,8 +193,8 @@ func (v *inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingS
 		}
 		select {
 		case <-more:
-		case <-v.stopping.Done():
-			return context.Cause(v.stopping)
+		case <-v.Stopping.Done():
+			return context.Cause(v.Stopping)
 		case <-to.Context().Done():
 			return context.Cause(to.Context())
 		}

@@ -1,4 +1,4 @@
-package resolverservice
+package answers
 
 import (
 	"cmp"
@@ -16,15 +16,15 @@ import (
 )
 
 // Calls tells who may call the apps of this cluster, and who has.
-func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingServer[v1alpha1.CallsResponse]) error {
+func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingServer[v1alpha1.CallsResponse]) error {
 	callees, err := v.callees(to.Context(), req.GetSeen(), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId()))
 	if err != nil {
 		return err
 	}
 	one := req.GetCallee().GetNamespace() != "" && req.GetCallee().GetId() != ""
-	observers := v.stream.Observers()
+	observers := v.Stream.Observers()
 	for some := range slices.Chunk(callees, calleesAtOnce) {
-		known, domains, err := v.topology.Callees(to.Context(), some)
+		known, domains, err := v.Topology.Callees(to.Context(), some)
 		if err != nil {
 			return err
 		}
@@ -58,10 +58,10 @@ func (v *inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 const calleesAtOnce = 50
 
 // callees are the apps that a filter wants, of all that are known here or were called; sorted.
-func (v *inventory) callees(ctx context.Context, seen bool, filter func(catalog.App) bool) ([]catalog.App, error) {
-	all := v.stream.Called()
+func (v *Inventory) callees(ctx context.Context, seen bool, filter func(catalog.App) bool) ([]catalog.App, error) {
+	all := v.Stream.Called()
 	if !seen {
-		known, err := v.topology.Apps(ctx)
+		known, err := v.Topology.Apps(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func (a *attribution) rule(cluster string, p catalog.Principal) string {
 }
 
 // callee puts together who may call an app and who has.
-func (v *inventory) callee(c *topology.Callee, domains topology.Domains, from *v1alpha1.App) *v1alpha1.Callee {
+func (v *Inventory) callee(c *topology.Callee, domains topology.Domains, from *v1alpha1.App) *v1alpha1.Callee {
 	wants := wants(from.GetNamespace(), from.GetId())
 	m := &v1alpha1.Callee{App: wire.App(c.App), Guard: c.Access.Mode.String(), Undeclared: uint32(c.Access.Undeclared.Len()), Running: c.Running}
 	who := attribution{c, domains}
@@ -138,7 +138,7 @@ func (v *inventory) callee(c *topology.Callee, domains topology.Domains, from *v
 		declared[name{rule.Cluster, rule.Namespace, rule.App}] = state
 		m.Callers = append(m.Callers, state)
 	}
-	for _, r := range v.stream.Calls(c.App) {
+	for _, r := range v.Stream.Calls(c.App) {
 		if !wants(r.Caller.App) {
 			continue
 		}
@@ -159,14 +159,14 @@ func (v *inventory) callee(c *topology.Callee, domains topology.Domains, from *v
 
 // addAsked adds a caller that was asked for and is not there yet. Where its cluster's trust domain is
 // not known, it counts as this one's: all clusters have one by default.
-func (v *inventory) addAsked(m *v1alpha1.Callee, c *topology.Callee, domains topology.Domains, cluster string, app catalog.App) {
+func (v *Inventory) addAsked(m *v1alpha1.Callee, c *topology.Callee, domains topology.Domains, cluster string, app catalog.App) {
 	cluster = cmp.Or(cluster, catalog.LocalCluster)
 	if slices.ContainsFunc(m.GetCallers(), func(s *v1alpha1.CallerState) bool {
 		return s.GetCluster() == cluster && s.GetNamespace() == app.Namespace && s.GetApp() == app.ID
 	}) {
 		return
 	}
-	own := policyWriter(&v.policies, v.identity).Domain
+	own := v.Writer().Domain
 	p := catalog.Principal{Domain: cmp.Or(domains[cluster], own), App: app}
 	who := attribution{c, domains}
 	state := who.caller(p.Domain == own, p)

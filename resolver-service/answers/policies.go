@@ -1,0 +1,51 @@
+package answers
+
+import (
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
+)
+
+// Policies writes policies for the platform.
+func (v *Inventory) Policies(req *v1alpha1.PoliciesRequest, to grpc.ServerStreamingServer[v1alpha1.PoliciesResponse]) error {
+	kind, err := policies.ParseKind(req.GetKind())
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	writer := v.Writer()
+	if writer.Sharing, err = v.Topology.AccountsOf(to.Context()); err != nil {
+		return err
+	}
+	apps, err := v.Topology.Apps(to.Context())
+	if err != nil {
+		return err
+	}
+	filter := wants(req.GetApp().GetNamespace(), req.GetApp().GetId())
+	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
+	for some := range slices.Chunk(apps, perMessage) {
+		fences, err := v.Topology.Fences(to.Context(), some)
+		if err != nil {
+			return err
+		}
+		m := &v1alpha1.PoliciesResponse{}
+		for i := range fences {
+			objects, notes := writer.Write(kind, &fences[i])
+			p := &v1alpha1.AppPolicy{App: wire.App(fences[i].App), Notes: notes}
+			for i := range objects {
+				p.Objects = append(p.Objects, objects[i].JSON())
+			}
+			m.Policies = append(m.Policies, p)
+		}
+		if err := to.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
