@@ -31,5 +31,5 @@ func (s *Source) OpenConnections() int {
 func (s *Source) KeptPath() (string, error) {
 	o := s.origin.(*sentryOrigin)
 	_, from, err := o.anchors(context.Background())
-	return o.keptPath(from), err
+	return o.cachePath(from), err
 }

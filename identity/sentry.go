@@ -69,7 +69,7 @@ func (o *sentryOrigin) load(ctx context.Context, old *material) (*material, erro
 	if old != nil && old.from == from && !old.due(now) {
 		return old, nil
 	}
-	m, err := o.requestOrKept(ctx, anchors, from)
+	m, err := o.requestOrCached(ctx, anchors, from)
 	if err != nil {
 		return nil, joinErrors(err, missing)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // longStall is how long this process was not run where that can have been what ended a lease:
@@ -19,7 +19,7 @@ const longStall = 500 * time.Millisecond
 // is made again, some times.
 func retryIfStalled(t *testing.T, test func(t *testing.T, wrong func(format string, args ...any))) {
 	t.Helper()
-	watch := stillness.Begin(t)
+	watch := stalls.Begin(t)
 	for try := 1; !t.Failed(); try++ {
 		var mu sync.Mutex
 		var wrongs []string
@@ -36,7 +36,7 @@ func retryIfStalled(t *testing.T, test func(t *testing.T, wrong func(format stri
 		}
 		stalled := watch.Longest(begun)
 		said := fmt.Sprintf("%s; this machine stood still for %s", strings.Join(wrongs, "\n"), stalled)
-		if stalled < longStall || try == stillness.Tries {
+		if stalled < longStall || try == stalls.Tries {
 			t.Errorf("at try %d: %s", try, said)
 			return
 		}

@@ -59,7 +59,7 @@ It prints a URL that works once. Whoever has opened it stays in until the comman
 		if err != nil {
 			return err
 		}
-		to := &lasting{options: options}
+		to := &reconnecting{options: options}
 		defer to.close()
 		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 		shown, err := pages.New(pages.Options{Conn: to, Explain: to.explain, Flags: sameService(cmd), Download: *download, Consoles: *consoles, Log: log})

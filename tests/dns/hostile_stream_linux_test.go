@@ -13,7 +13,7 @@ import (
 
 	mdns "github.com/miekg/dns"
 
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // many opens connections from as many addresses and hands each to what it does.
@@ -119,7 +119,7 @@ func (g *target) wellByTCP(t *testing.T, from netip.Addr) {
 		switch {
 		case err == nil:
 			return
-		case took < time.Second || isTimeout(err) || try == stillness.Tries:
+		case took < time.Second || isTimeout(err) || try == stalls.Tries:
 			t.Fatalf("a good client by TCP, at try %d, after %s: %v", try, took, err)
 		}
 		t.Logf("a good client by TCP, after %s: %v; once more", took, err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // mesh is the three clusters that faults happen to: orders is in east and north, stock in
@@ -16,7 +16,7 @@ import (
 type mesh struct {
 	*lab
 	checkout, cart, billing *sandbox.Sidecar
-	watch                   *stillness.Watch
+	watch                   *stalls.Watch
 }
 
 func newMesh(t *testing.T) *mesh {
@@ -33,7 +33,7 @@ func newMesh(t *testing.T) *mesh {
 		has{l.east, "orders", 5}, has{l.north, "orders", 2}, has{l.north, "stock", 1})
 	return &mesh{
 		lab: l, checkout: l.west.sidecars["checkout 1"], cart: l.west.sidecars["cart 1"], billing: l.west.sidecars["billing 1"],
-		watch: stillness.Begin(t),
+		watch: stalls.Begin(t),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // A machine that stands still for seconds makes everybody wait and ends leases by itself. One
@@ -20,7 +20,7 @@ const (
 	// quarter of the leases.
 	decisive = 1500 * time.Millisecond
 	// tries is how often a fault is made at most, unless the machine stood still for as long
-	// as that each time: then it is stillness.Tries.
+	// as that each time: then it is stalls.Tries.
 	tries = 3
 	// damped is how long a cluster may not be relied on that came and went by the machine's
 	// doing, and more.
@@ -46,7 +46,7 @@ func (m *mesh) make(t *testing.T, fault func(*testing.T, *mesh)) {
 		switch {
 		case len(wrongs) == 0:
 			return
-		case *exact, try >= tries && calmest < decisive, try == stillness.Tries:
+		case *exact, try >= tries && calmest < decisive, try == stalls.Tries:
 			t.Errorf("at try %d: %s", try, said)
 			return
 		}

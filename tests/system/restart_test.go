@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // callingTraced is calling with a trace that is recorded, so that each lookup leaves a
@@ -132,7 +132,7 @@ func TestARestartWhileAPeerIsSlowToAnswerIsNotFelt(t *testing.T) {
 	answers(t, checkout, "invoices", "east")
 	for try := 1; ; try++ {
 		l, slow := m.restartWhileSlow(t, way, checkout)
-		if n := l.failures(); n == 0 || slow < mustWait || try == stillness.Tries {
+		if n := l.failures(); n == 0 || slow < mustWait || try == stalls.Tries {
 			t.Logf("at try %d the peer was heard %s after the restart", try, slow)
 			l.noneFailed()
 			return

@@ -26,7 +26,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	realgateway "github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // history is one app in three clusters. A seed decides what happens: which instances and gateways
@@ -34,7 +34,7 @@ import (
 type history struct {
 	*testDialer
 	t      *testing.T
-	pauses *stillness.Watch
+	pauses *stalls.Watch
 	rand   *rand.Rand
 	tls    *tls.Config
 
@@ -161,7 +161,7 @@ func (c *testInstance) CallLocal(context.Context, *internalv1.InternalInvokeRequ
 	return &internalv1.InternalInvokeResponse{}, nil
 }
 
-func newHistory(t *testing.T, seed uint64, pauses *stillness.Watch) *history {
+func newHistory(t *testing.T, seed uint64, pauses *stalls.Watch) *history {
 	r := rand.New(rand.NewPCG(seed, 0))
 	h := &history{
 		testDialer: newTestDialer(t), t: t, pauses: pauses, rand: r,

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 var (
@@ -65,7 +65,7 @@ type execution struct {
 // path exists. No call ends with Canceled, which daprd does not repeat. No call runs more than twice, or more than once without repeats. After Close nothing
 // is left.
 func TestHistories(t *testing.T) {
-	first, pauses := *from, stillness.Begin(t)
+	first, pauses := *from, stalls.Begin(t)
 	if first == 0 {
 		first = uint64(time.Now().UnixNano() / 1000)
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 func TestASlowInstanceHasFewCalls(t *testing.T) {
@@ -23,7 +23,7 @@ func TestASlowInstanceHasFewCalls(t *testing.T) {
 // The limit is not for a busy machine: there the clock runs on while few calls are made.
 func TestAnInstanceThatRecoversHasItsShareSoon(t *testing.T) {
 	const limit, enoughCalls = 8 * time.Second, 8000
-	pauses := stillness.Begin(t)
+	pauses := stalls.Begin(t)
 	instances, conn := startFive(t, direct)
 	instances[0].after.Store(int64(200 * time.Millisecond))
 	callMany(t, conn, instances, 2000)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // fuzzed is a server that nobody runs: its checks do not ask anybody. It has views.
@@ -136,7 +136,7 @@ func FuzzQuery(f *testing.F) {
 		}
 		var w *httptest.ResponseRecorder
 		least := time.Duration(math.MaxInt64)
-		for try := 0; least > soon && try < stillness.Tries; try++ { // the machine may have stood still
+		for try := 0; least > soon && try < stalls.Tries; try++ { // the machine may have stood still
 			w = httptest.NewRecorder()
 			start := time.Now()
 			s.ServeHTTP(w, q)

@@ -31,7 +31,7 @@ type acceptor struct {
 	pause  backoff
 	closed bool
 
-	arrivals arrivals
+	pending pending
 }
 
 // acceptBatch is how many connections are taken before those that run have a turn.
@@ -50,7 +50,7 @@ func (s *serving) acceptFrom(ctx context.Context, l net.Listener) error {
 	var acceptors []*acceptor
 	for _, loop := range epoll.Loops() {
 		a := &acceptor{serving: s, loop: loop, fd: fd, buf: make([]byte, maxHello),
-			arrivals: arrivals{Timeout: relay.Timeout{Limit: s.cfg.HelloTimeout}, waiting: map[int32]*arrival{}}}
+			pending: pending{Timeout: relay.Timeout{Limit: s.cfg.HelloTimeout}, waiting: map[int32]*pendingConn{}}}
 		acceptors = append(acceptors, a)
 		loop.Call(func() {
 			loop.Handle(a)
@@ -150,7 +150,7 @@ func (a *acceptor) takeFD(fd int, from netip.AddrPort) {
 	var o opening
 	switch {
 	case n == 0 || err != nil && err != unix.EAGAIN:
-		a.end(&arrival{admitted: as, fd: fd}, helloAborted)
+		a.end(&pendingConn{admitted: as, fd: fd}, helloAborted)
 	case o.undecided(first):
 		a.await(fd, first, o, as)
 	default:

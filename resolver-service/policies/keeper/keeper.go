@@ -195,7 +195,7 @@ func (k *Keeper) keep(ctx context.Context, fail context.CancelCauseFunc) error {
 		return err
 	}
 	defer changes.Close()
-	b := newBook(k)
+	b := newReconciler(k)
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	defer fail(nil)
@@ -238,7 +238,7 @@ func (k *Keeper) keep(ctx context.Context, fail context.CancelCauseFunc) error {
 }
 
 // refresh works out what should be of the apps that have changed.
-func (b *book) refresh(ctx context.Context, changes *topology.FenceChanges) error {
+func (b *reconciler) refresh(ctx context.Context, changes *topology.FenceChanges) error {
 	apps, all := changes.Take()
 	if all {
 		var err error

@@ -31,7 +31,7 @@ const LivePath = "/live"
 type Gate struct {
 	url      *url.URL
 	names    []string // hosts that the console answers to
-	sessions kept[Session]
+	sessions sessions[Session]
 	doors    map[string]http.HandlerFunc // how one gets a session, by path
 	stranger http.HandlerFunc            // answers for a page without a session
 	log      *slog.Logger

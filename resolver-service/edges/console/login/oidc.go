@@ -53,7 +53,7 @@ type login struct {
 	*Gate
 	config   Config
 	client   *http.Client
-	attempts kept[attempt]
+	attempts sessions[attempt]
 	ctx      context.Context // ends requests to the provider
 	asking   singleflight.Group
 	found    atomic.Pointer[oidc.Provider] // nil until the provider has answered

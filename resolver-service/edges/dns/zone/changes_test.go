@@ -141,9 +141,9 @@ func TestViewsChangeUnderQueries(t *testing.T) {
 		"cart.shop.isthmus.internal.", "_dapr._tcp.far.shop.isthmus.internal.", "isthmus.internal.",
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	var askers sync.WaitGroup
+	var knownCallers sync.WaitGroup
 	for n := range 4 {
-		askers.Go(func() {
+		knownCallers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				a := asking{from: "10.0.0.9", name: names[i%len(names)], typ: []string{"A", "AAAA", "SRV", "TXT", "HTTPS"}[(i+n)%5], edns: i%2 == 0}
 				if i%3 == 0 {
@@ -157,12 +157,12 @@ func TestViewsChangeUnderQueries(t *testing.T) {
 		w.apply(runs("shop/orders", fmt.Sprintf("10.1.0.%d:50002", i%250+1), fmt.Sprintf("10.1.1.%d:50002", i%250+1)),
 			put(reaches("east", fmt.Sprintf("203.0.113.%d:1", i%250+1))))
 		if i%10 == 0 {
-			w.release((*asker).idle)
+			w.release((*knownCaller).idle)
 			w.hosts.Store(hosts.Addresses{})
 		}
 	}
 	stop()
-	askers.Wait()
+	knownCallers.Wait()
 }
 
 // TestRoutesWithoutAnyAddress have something ready behind them, and nobody knows where.
@@ -232,7 +232,7 @@ func TestWhoAsksNoMoreIsLetGo(t *testing.T) {
 		for i := range 100 {
 			w.ask(asking{as: fmt.Sprintf("shop/caller-%d", i), name: "orders.shop.isthmus.internal.", typ: "A"})
 		}
-		followed := func() int { return w.askers.all.Load().Len() }
+		followed := func() int { return w.knownCallers.all.Load().Len() }
 		if followed() != 100 {
 			t.Fatalf("the views of %d callers are followed", followed())
 		}

@@ -36,8 +36,8 @@ type Zone struct {
 	gateways gateways
 	settled  atomic.Bool
 
-	askers struct {
-		all atomic.Pointer[catalog.Table[*asker]]
+	knownCallers struct {
+		all atomic.Pointer[catalog.Table[*knownCaller]]
 		mu  sync.Mutex // for who changes them
 	}
 }
@@ -88,7 +88,7 @@ func New(cfg Config, t *topology.Topology, log *slog.Logger) *Zone {
 	z.negative = min(z.ttl, uint32(MaxNegativeTTL/time.Second))
 	z.cookies.setSecret(cfg.CookieSecret)
 	z.gateways.zone = z
-	z.askers.all.Store(&catalog.Table[*asker]{})
+	z.knownCallers.all.Store(&catalog.Table[*knownCaller]{})
 	if cfg.Settled == nil {
 		z.settled.Store(true)
 	}
@@ -113,14 +113,14 @@ const idle = 5 * time.Minute
 func (z *Zone) Run(ctx context.Context) error {
 	tick := time.NewTicker(idle)
 	defer tick.Stop()
-	defer z.release(func(*asker) bool { return true })
+	defer z.release(func(*knownCaller) bool { return true })
 	for {
 		changed := z.gateways.follow()
 		select {
 		case <-changed.clusters:
 		case <-changed.hosts:
 		case <-tick.C:
-			z.release((*asker).idle)
+			z.release((*knownCaller).idle)
 		case <-ctx.Done():
 			return nil
 		}

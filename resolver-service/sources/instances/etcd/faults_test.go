@@ -12,7 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // disturbing is how long this machine stood still where that may have ended a lease.
@@ -23,7 +23,7 @@ const disturbing = time.Second
 func stands(t *testing.T, f *follower, want string, ttl time.Duration) {
 	t.Helper()
 	lasts := 2 * ttl
-	watch := stillness.Begin(t)
+	watch := stalls.Begin(t)
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		is, still := f.has(), watch.Longest(time.Now().Add(-lasts))
 		switch {
@@ -32,7 +32,7 @@ func stands(t *testing.T, f *follower, want string, ttl time.Duration) {
 		case is != want:
 			t.Logf("there stand %q, want %q: nothing more can be written, and this machine stood still for %s", is, want, still)
 			return
-		case time.Since(begun) > lasts && still < disturbing, time.Since(begun) > stillness.Tries*lasts:
+		case time.Since(begun) > lasts && still < disturbing, time.Since(begun) > stalls.Tries*lasts:
 			return
 		}
 	}
@@ -93,7 +93,7 @@ func TestWhoIsAlone(t *testing.T) {
 	end := run(t, s.Run)
 	s.Settle()
 	serverstest.Await(t, "the other is seen", func() bool { return !next.Alone(t.Context()) })
-	watch := stillness.Begin(t)
+	watch := stalls.Begin(t)
 	for begun := time.Now(); time.Since(begun) < c.TTL*3/4; time.Sleep(100 * time.Millisecond) { // it renews its lease
 		if next.Alone(t.Context()) && watch.Longest(begun) < disturbing {
 			t.Fatal("alone while the other is there")

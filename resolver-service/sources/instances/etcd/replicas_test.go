@@ -19,7 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
-	"github.com/isthmus-mesh/isthmus/tests/sandbox/stillness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 func orders(id, address string) catalog.Instance {
@@ -134,7 +134,7 @@ func TestAReplicaThatEndsLeavesItsInstancesToItsLease(t *testing.T) {
 		switch {
 		case err == nil:
 			return
-		case try == stillness.Tries:
+		case try == stalls.Tries:
 			t.Fatalf("with a lease of %s: %v", lease, err)
 		}
 		t.Logf("with a lease of %s: %v; again", lease, err)

@@ -23,14 +23,14 @@ import (
 // renewKeptWithin is how long Sentry has to renew a certificate that still counts.
 const renewKeptWithin = 2 * time.Second
 
-// requestOrKept is request for a program that keeps its certificate, [Sentry.Keep]: it asks Sentry
+// requestOrCached is request for a program that keeps its certificate, [Sentry.Keep]: it asks Sentry
 // once half of the validity has passed, and goes by what it has while Sentry does not answer.
-func (o *sentryOrigin) requestOrKept(ctx context.Context, anchors roots, from [32]byte) (*material, error) {
+func (o *sentryOrigin) requestOrCached(ctx context.Context, anchors roots, from [32]byte) (*material, error) {
 	if o.cfg.Keep == "" {
 		return o.request(ctx, anchors)
 	}
-	path, now := o.keptPath(from), time.Now()
-	kept := o.readKept(path, anchors, now)
+	path, now := o.cachePath(from), time.Now()
+	kept := o.readCached(path, anchors, now)
 	if kept != nil {
 		from := kept.cert.Leaf.NotBefore
 		if now.Before(from.Add(kept.ends.NotAfter.Sub(from) / 2)) {
@@ -45,21 +45,21 @@ func (o *sentryOrigin) requestOrKept(ctx context.Context, anchors roots, from [3
 		return kept, nil
 	}
 	if err == nil {
-		writeKept(path, m)
+		writeCached(path, m)
 	}
 	return m, err
 }
 
-// keptPath has another name for each authority, and each certificate of it.
-func (o *sentryOrigin) keptPath(anchors [32]byte) string {
+// cachePath has another name for each authority, and each certificate of it.
+func (o *sentryOrigin) cachePath(anchors [32]byte) string {
 	told := strings.Join([]string{o.cfg.Address, o.cfg.TrustDomain, o.cfg.Namespace, o.cfg.AppTrustDomain, o.app.String()}, "\n")
 	sum := sha256.Sum256(append(anchors[:], told...))
 	return filepath.Join(o.cfg.Keep, hex.EncodeToString(sum[:16])+".pem")
 }
 
-// readKept returns what the file has, if it still counts and nobody else could have read or
+// readCached returns what the file has, if it still counts and nobody else could have read or
 // written it; otherwise nil.
-func (o *sentryOrigin) readKept(path string, anchors roots, now time.Time) *material {
+func (o *sentryOrigin) readCached(path string, anchors roots, now time.Time) *material {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
@@ -93,8 +93,8 @@ func (o *sentryOrigin) readKept(path string, anchors roots, now time.Time) *mate
 	return m
 }
 
-// writeKept keeps a certificate and its key. A program that can't keep them asks again next time.
-func writeKept(path string, m *material) {
+// writeCached keeps a certificate and its key. A program that can't keep them asks again next time.
+func writeCached(path string, m *material) {
 	key, ok := m.cert.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
 		return

@@ -40,8 +40,8 @@ type failing struct {
 	err   error // nil where somebody else made it
 }
 
-// book is what should be, what is, and what is left to do.
-type book struct {
+// reconciler is what should be, what is, and what is left to do.
+type reconciler struct {
 	k         *Keeper
 	resources []resource
 	wanted    map[key]*policies.Object
@@ -58,8 +58,8 @@ type book struct {
 	news map[key]*stored // of streams
 }
 
-func newBook(k *Keeper) *book {
-	b := &book{
+func newReconciler(k *Keeper) *reconciler {
+	b := &reconciler{
 		k: k, wanted: map[key]*policies.Object{}, byApp: map[catalog.App][]key{}, is: map[key]*stored{}, todo: map[key]struct{}{},
 		failed: map[key]failing{}, foreign: map[key]string{}, nowhere: map[key]struct{}{}, wake: make(chan struct{}, 1), news: map[key]*stored{},
 	}
@@ -70,18 +70,18 @@ func newBook(k *Keeper) *book {
 }
 
 // name is an object's, for people.
-func (b *book) name(at key) string {
+func (b *reconciler) name(at key) string {
 	return b.resources[at.resource].kind + " " + at.namespace + "/" + at.name
 }
 
-func (b *book) collection(r int) apiserver.Collection {
+func (b *reconciler) collection(r int) apiserver.Collection {
 	return apiserver.Collection{
 		Path: b.resources[r].path(""), Query: url.Values{"labelSelector": {policies.ManagedBy + "=" + policies.Manager + "," + clusterLabel + "=" + b.k.cfg.Cluster}},
 	}
 }
 
 // list reads the objects of ours that there are.
-func (b *book) list(ctx context.Context, r int) (version string, err error) {
+func (b *reconciler) list(ctx context.Context, r int) (version string, err error) {
 	items, version, err := b.k.api.List(ctx, b.collection(r))
 	if apiserver.Code(err) == http.StatusNotFound {
 		return "", fmt.Errorf("list %s %w; the API server does not know %s: install it, or leave the kind out of policies.kubernetes.kinds", b.resources[r].plural, err, b.resources[r].version)
@@ -100,7 +100,7 @@ func (b *book) list(ctx context.Context, r int) (version string, err error) {
 }
 
 // follow tells of changes until ctx ends or the server can't be watched.
-func (b *book) follow(ctx context.Context, r int, from string) error {
+func (b *reconciler) follow(ctx context.Context, r int, from string) error {
 	err := b.k.api.Follow(ctx, b.collection(r), from, apiserver.Follower{Take: func(text json.RawMessage, deleted bool) (string, error) {
 		at, o, err := b.parse(r, text)
 		if err != nil {
@@ -121,7 +121,7 @@ func (b *book) follow(ctx context.Context, r int, from string) error {
 
 var errNoName = errors.New("an object has no name, UID or resourceVersion; is this an API server?")
 
-func (b *book) parse(r int, text []byte) (at key, o *stored, err error) {
+func (b *reconciler) parse(r int, text []byte) (at key, o *stored, err error) {
 	var meta struct {
 		Metadata struct {
 			Name, Namespace, UID, ResourceVersion string
@@ -140,7 +140,7 @@ func (b *book) parse(r int, text []byte) (at key, o *stored, err error) {
 }
 
 // hear takes in what streams have told.
-func (b *book) hear() {
+func (b *reconciler) hear() {
 	b.mu.Lock()
 	news := b.news
 	b.news = map[key]*stored{}
@@ -159,7 +159,7 @@ func (b *book) hear() {
 }
 
 // look has an object looked at at once, whatever became of it before.
-func (b *book) look(at key) {
+func (b *reconciler) look(at key) {
 	b.todo[at] = struct{}{}
 	delete(b.failed, at)
 }
@@ -172,7 +172,7 @@ func older(version, than string) bool {
 }
 
 // want notes what should be of an app; f is nil where it is none of this cluster any more.
-func (b *book) want(app catalog.App, f *topology.Fence) {
+func (b *reconciler) want(app catalog.App, f *topology.Fence) {
 	before := b.byApp[app]
 	var now []key
 	if f != nil {
@@ -203,7 +203,7 @@ func (b *book) want(app catalog.App, f *topology.Fence) {
 	}
 }
 
-func (b *book) resourceOf(o *policies.Object) int {
+func (b *reconciler) resourceOf(o *policies.Object) int {
 	return slices.IndexFunc(b.resources, func(r resource) bool { return r.version == o.APIVersion && r.kind == o.Kind })
 }
 
@@ -215,7 +215,7 @@ const foreignPause = time.Minute
 const idle = time.Hour
 
 // work does all that is due, and returns when there is more.
-func (b *book) work(ctx context.Context) (wait time.Duration) {
+func (b *reconciler) work(ctx context.Context) (wait time.Duration) {
 	b.err = nil
 	wait = idle
 	for at := range b.todo {
@@ -254,7 +254,7 @@ func (b *book) work(ctx context.Context) (wait time.Duration) {
 
 // settle brings one object to what should be. A pause is after which time it is to be looked at
 // again, where it can't be written.
-func (b *book) settle(ctx context.Context, at key) (pause time.Duration, err error) {
+func (b *reconciler) settle(ctx context.Context, at key) (pause time.Duration, err error) {
 	delete(b.foreign, at)
 	delete(b.nowhere, at)
 	wanted, is := b.wanted[at], b.is[at]
@@ -289,17 +289,17 @@ func (b *book) settle(ctx context.Context, at key) (pause time.Duration, err err
 	return foreignPause, nil
 }
 
-func (b *book) pathOf(at key) string {
+func (b *reconciler) pathOf(at key) string {
 	return b.resources[at.resource].path(at.namespace) + "/" + at.name
 }
 
-func (b *book) ours(o *stored) bool {
+func (b *reconciler) ours(o *stored) bool {
 	return matches(map[string]any{"metadata": map[string]any{"labels": map[string]any{policies.ManagedBy: policies.Manager, clusterLabel: b.k.cfg.Cluster}}}, o.body)
 }
 
 // apply writes an object by server-side apply: a new one only if nobody has made one meanwhile, and
 // one that is there only if it is still the same.
-func (b *book) apply(ctx context.Context, at key, wanted *policies.Object, uid string) error {
+func (b *reconciler) apply(ctx context.Context, at key, wanted *policies.Object, uid string) error {
 	body, query := asAny(wanted), url.Values{"fieldManager": {Manager}, "fieldValidation": {"Strict"}}
 	if uid != "" {
 		body["metadata"].(map[string]any)["uid"] = uid
@@ -323,7 +323,7 @@ func (b *book) apply(ctx context.Context, at key, wanted *policies.Object, uid s
 }
 
 // remove deletes an object as it was seen.
-func (b *book) remove(ctx context.Context, at key, is *stored) error {
+func (b *reconciler) remove(ctx context.Context, at key, is *stored) error {
 	text, err := json.Marshal(map[string]any{"preconditions": map[string]string{"uid": is.uid, "resourceVersion": is.version}})
 	if err != nil {
 		return err
@@ -337,7 +337,7 @@ func (b *book) remove(ctx context.Context, at key, is *stored) error {
 	return nil
 }
 
-func (b *book) wrote() { b.k.update(func(s *Status) { s.Writes++ }) }
+func (b *reconciler) wrote() { b.k.update(func(s *Status) { s.Writes++ }) }
 
 // asAny is an object as package json reads it.
 func asAny(o *policies.Object) (all map[string]any) {

@@ -20,10 +20,10 @@ func random() string {
 // forever is longer than any process runs.
 const forever = 100 * 365 * 24 * time.Hour
 
-// kept holds a bounded number of values, each for a while, under ids that nobody can guess. It
+// sessions holds a bounded number of values, each for a while, under ids that nobody can guess. It
 // knows only the ids' hashes, so neither its memory nor the time of a search gives one away. It has
 // no goroutine: what has lapsed goes when somebody asks for it, or with a later add.
-type kept[T any] struct {
+type sessions[T any] struct {
 	most int           // values; when there are more, the one that was idle the longest goes
 	life time.Duration // of a value
 	idle time.Duration // since a value was used
@@ -44,7 +44,7 @@ type entry[T any] struct {
 }
 
 // add keeps a value under a new id.
-func (k *kept[T]) add(value T) (id string) {
+func (k *sessions[T]) add(value T) (id string) {
 	id = random()
 	now := time.Now()
 	e := &entry[T]{at: sha256.Sum256([]byte(id)), value: value, born: now, seen: now}
@@ -61,14 +61,14 @@ func (k *kept[T]) add(value T) (id string) {
 	return id
 }
 
-func (k *kept[T]) drop(at *list.Element) {
+func (k *sessions[T]) drop(at *list.Element) {
 	e := k.order.Remove(at).(*entry[T])
 	e.end()
 	delete(k.all, e.at)
 }
 
 // until is when a value lapses, unless it is used again before.
-func (k *kept[T]) until(at *list.Element) time.Time {
+func (k *sessions[T]) until(at *list.Element) time.Time {
 	e := at.Value.(*entry[T])
 	life, idle := e.born.Add(k.life), e.seen.Add(k.idle)
 	if idle.Before(life) {
@@ -77,11 +77,11 @@ func (k *kept[T]) until(at *list.Element) time.Time {
 	return life
 }
 
-func (k *kept[T]) lapsed(at *list.Element, now time.Time) bool { return !now.Before(k.until(at)) }
+func (k *sessions[T]) lapsed(at *list.Element, now time.Time) bool { return !now.Before(k.until(at)) }
 
 // get is a value, a context that is done once the value is dropped, and when it lapses unless it is
 // used again. Where use is false, to ask for the value does not count as using it.
-func (k *kept[T]) get(id string, use bool) (value T, gone context.Context, until time.Time, ok bool) {
+func (k *sessions[T]) get(id string, use bool) (value T, gone context.Context, until time.Time, ok bool) {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,7 +98,7 @@ func (k *kept[T]) get(id string, use bool) (value T, gone context.Context, until
 }
 
 // find is the place of a value that has not lapsed; nil where there is none.
-func (k *kept[T]) find(id string, now time.Time) *list.Element {
+func (k *sessions[T]) find(id string, now time.Time) *list.Element {
 	at := k.all[sha256.Sum256([]byte(id))]
 	if at != nil && k.lapsed(at, now) {
 		k.drop(at)
@@ -108,7 +108,7 @@ func (k *kept[T]) find(id string, now time.Time) *list.Element {
 }
 
 // take is a value that is not kept any longer. Of two that take it at once, one gets it.
-func (k *kept[T]) take(id string) (value T, ok bool) {
+func (k *sessions[T]) take(id string) (value T, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at := k.find(id, time.Now())

@@ -1,7 +1,7 @@
-// Package stillness tells for how long a machine did not run a process that wanted to run.
+// Package stalls tells for how long a machine did not run a process that wanted to run.
 // Leases and limits of time end while it stands still, whatever the code does: who tests what
 // must not happen while time passes asks here whether time passed for everybody.
-package stillness
+package stalls
 
 import (
 	"sync"

@@ -9,14 +9,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// asker is a caller that has asked of late.
-type asker struct {
+// knownCaller is a caller that has asked of late.
+type knownCaller struct {
 	view  *topology.Subscription
 	asked atomic.Bool // since it was looked after
 }
 
 // idle tells whether the caller has not asked since the last time.
-func (a *asker) idle() bool { return !a.asked.Swap(false) }
+func (a *knownCaller) idle() bool { return !a.asked.Swap(false) }
 
 // maxAskers is how many callers' views are followed. Those of more are looked up for each
 // query.
@@ -25,7 +25,7 @@ const maxAskers = 100_000
 // view is an app's view as it stands; that of the zero App is the one of apps without a
 // selection. ok is false until the store's full set is in.
 func (z *Zone) view(app catalog.App) (view *catalog.View, ok bool) {
-	a, known := z.askers.all.Load().Get(app)
+	a, known := z.knownCallers.all.Load().Get(app)
 	if !known {
 		return z.firstView(app)
 	}
@@ -36,38 +36,38 @@ func (z *Zone) view(app catalog.App) (view *catalog.View, ok bool) {
 }
 
 func (z *Zone) firstView(app catalog.App) (view *catalog.View, ok bool) {
-	z.askers.mu.Lock()
-	defer z.askers.mu.Unlock()
-	all := z.askers.all.Load()
+	z.knownCallers.mu.Lock()
+	defer z.knownCallers.mu.Unlock()
+	all := z.knownCallers.all.Load()
 	if a, known := all.Get(app); known {
 		return a.view.View()
 	}
-	a := &asker{view: z.topology.Subscribe(app)}
+	a := &knownCaller{view: z.topology.Subscribe(app)}
 	if all.Len() >= maxAskers {
 		defer a.view.Close()
 		return a.view.View()
 	}
 	a.asked.Store(true)
-	next := all.With(catalog.Edit[*asker]{App: app, Value: a})
-	z.askers.all.Store(&next)
+	next := all.With(catalog.Edit[*knownCaller]{App: app, Value: a})
+	z.knownCallers.all.Store(&next)
 	return a.view.View()
 }
 
 // release stops following the views of some callers. A query that has just found one
 // reads its view as it is now.
-func (z *Zone) release(which func(*asker) bool) {
-	z.askers.mu.Lock()
-	defer z.askers.mu.Unlock()
-	all := z.askers.all.Load()
-	var gone []catalog.Edit[*asker]
-	var close []*asker
+func (z *Zone) release(which func(*knownCaller) bool) {
+	z.knownCallers.mu.Lock()
+	defer z.knownCallers.mu.Unlock()
+	all := z.knownCallers.all.Load()
+	var gone []catalog.Edit[*knownCaller]
+	var close []*knownCaller
 	for app, a := range all.All() {
 		if which(a) {
-			gone, close = append(gone, catalog.Edit[*asker]{App: app, Remove: true}), append(close, a)
+			gone, close = append(gone, catalog.Edit[*knownCaller]{App: app, Remove: true}), append(close, a)
 		}
 	}
 	next := all.With(gone...)
-	z.askers.all.Store(&next)
+	z.knownCallers.all.Store(&next)
 	for _, a := range close {
 		a.view.Close()
 	}

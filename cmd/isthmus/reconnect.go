@@ -12,9 +12,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 )
 
-// lasting is a connection for longer than a command usually runs. It is made anew once it is lost, since
+// reconnecting is a connection for longer than a command usually runs. It is made anew once it is lost, since
 // the pod behind it may be gone, and before the certificate that it shows has expired.
-type lasting struct {
+type reconnecting struct {
 	options client.Options
 
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ const (
 )
 
 // current is the connection to use.
-func (l *lasting) current(ctx context.Context) (*client.Conn, error) {
+func (l *reconnecting) current(ctx context.Context) (*client.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil && time.Since(l.made) < connectionLasts {
@@ -48,7 +48,7 @@ func (l *lasting) current(ctx context.Context) (*client.Conn, error) {
 }
 
 // lost gives a connection up whose call failed so that it may be lost.
-func (l *lasting) lost(conn *client.Conn, err error) {
+func (l *reconnecting) lost(conn *client.Conn, err error) {
 	if code := status.Code(err); code != codes.Unavailable && code != codes.Unauthenticated {
 		return
 	}
@@ -60,7 +60,7 @@ func (l *lasting) lost(conn *client.Conn, err error) {
 	}
 }
 
-func (l *lasting) close() {
+func (l *reconnecting) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {
@@ -69,10 +69,10 @@ func (l *lasting) close() {
 }
 
 // explain is what to tell of a failed call.
-func (l *lasting) explain(err error) error { return l.options.Explain(err) }
+func (l *reconnecting) explain(err error) error { return l.options.Explain(err) }
 
 // Invoke makes a call.
-func (l *lasting) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (l *reconnecting) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	conn, err := l.current(ctx)
 	if err == nil {
 		err = conn.Invoke(ctx, method, args, reply, opts...)
@@ -82,7 +82,7 @@ func (l *lasting) Invoke(ctx context.Context, method string, args, reply any, op
 }
 
 // NewStream begins a stream.
-func (l *lasting) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (l *reconnecting) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	conn, err := l.current(ctx)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 
 func TestWhatIsKeptLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := kept[string]{most: 10, life: 8 * time.Hour, idle: 2 * time.Hour}
+		k := sessions[string]{most: 10, life: 8 * time.Hour, idle: 2 * time.Hour}
 		id := k.add("ann")
 		_, gone, _, _ := k.get(id, true)
 		for range 7 { // used once an hour
@@ -38,7 +38,7 @@ func TestWhatIsKeptLapses(t *testing.T) {
 
 func TestTheIdlestGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := kept[int]{most: 3, life: forever, idle: forever}
+		k := sessions[int]{most: 3, life: forever, idle: forever}
 		ids := make([]string, 5)
 		for i := range 3 {
 			ids[i] = k.add(i)
@@ -59,7 +59,7 @@ func TestTheIdlestGoes(t *testing.T) {
 }
 
 func TestOneTakes(t *testing.T) {
-	k := kept[int]{most: 3, life: time.Hour, idle: time.Hour}
+	k := sessions[int]{most: 3, life: time.Hour, idle: time.Hour}
 	id := k.add(1)
 	var took atomic.Int32
 	var all sync.WaitGroup

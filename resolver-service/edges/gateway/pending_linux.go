@@ -9,17 +9,17 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway/relay"
 )
 
-// arrivals are a loop's connections that have yet to name an app. What such a connection
+// pending are a loop's connections that have yet to name an app. What such a connection
 // has sent after the first read stays with the kernel, and is only looked at, until it is
 // enough: so one costs the gateway no goroutine, and no more than that first read.
-type arrivals struct {
+type pending struct {
 	relay.Timeout
-	waiting map[int32]*arrival
+	waiting map[int32]*pendingConn
 	nextID  int32
 }
 
-// arrival is one of them.
-type arrival struct {
+// pendingConn is one of them.
+type pendingConn struct {
 	*admitted
 	half  *halfOpen
 	fd    int
@@ -30,11 +30,11 @@ type arrival struct {
 
 // await waits for the rest of what a client says first.
 func (a *acceptor) await(fd int, first []byte, o opening, as *admitted) {
-	w := &arrival{admitted: as, fd: fd, first: bytes.Clone(first), opening: o, since: time.Now()}
-	a.arrivals.Adding(len(a.arrivals.waiting))
-	id := max(a.arrivals.nextID+1, listenerID+1) // also after an overflow
-	a.arrivals.nextID = id
-	a.arrivals.waiting[id] = w
+	w := &pendingConn{admitted: as, fd: fd, first: bytes.Clone(first), opening: o, since: time.Now()}
+	a.pending.Adding(len(a.pending.waiting))
+	id := max(a.pending.nextID+1, listenerID+1) // also after an overflow
+	a.pending.nextID = id
+	a.pending.waiting[id] = w
 	a.metrics.hellos.Add(1)
 	// The loop sees the shutdown and closes the descriptor, which is open until then.
 	w.half = a.hellosOf(as).add(as, func() {
@@ -48,9 +48,9 @@ func (a *acceptor) await(fd int, first []byte, o opening, as *admitted) {
 	}
 }
 
-// more looks at what an arrival has sent by now.
+// more looks at what a pending connection has sent by now.
 func (a *acceptor) more(id int32, events uint32) {
-	w := a.arrivals.waiting[id]
+	w := a.pending.waiting[id]
 	if w == nil {
 		return // ended, and its event was on the way
 	}
@@ -74,42 +74,42 @@ func (a *acceptor) more(id int32, events uint32) {
 	}
 }
 
-// Expire ends the arrivals whose time is up; see [relay.Handler.Expire].
+// Expire ends the pending connections whose time is up; see [relay.Handler.Expire].
 func (a *acceptor) Expire(now time.Time) (wait time.Duration) {
-	if a.arrivals.Due(len(a.arrivals.waiting), now) {
-		for id, w := range a.arrivals.waiting {
-			if now.Sub(w.since) >= a.arrivals.Limit {
+	if a.pending.Due(len(a.pending.waiting), now) {
+		for id, w := range a.pending.waiting {
+			if now.Sub(w.since) >= a.pending.Limit {
 				a.drop(id, w, helloTimeout)
 			}
 		}
 	}
-	return a.arrivals.Wait(len(a.arrivals.waiting))
+	return a.pending.Wait(len(a.pending.waiting))
 }
 
-// Close ends all arrivals; see [relay.Handler.Close].
+// Close ends all of them; see [relay.Handler.Close].
 func (a *acceptor) Close() {
-	for id, w := range a.arrivals.waiting {
+	for id, w := range a.pending.waiting {
 		a.drop(id, w, helloAborted)
 	}
 }
 
-// forget takes an arrival out, and tells whether it was evicted.
-func (a *acceptor) forget(id int32, w *arrival) (evicted bool) {
-	delete(a.arrivals.waiting, id)
+// forget takes a pending connection out, and tells whether it was evicted.
+func (a *acceptor) forget(id int32, w *pendingConn) (evicted bool) {
+	delete(a.pending.waiting, id)
 	a.loop.Unwatch(w.fd)
 	a.metrics.hellos.Add(-1)
 	return a.hellosOf(w.admitted).done(w.half)
 }
 
-// drop ends an arrival.
-func (a *acceptor) drop(id int32, w *arrival, why reason) {
+// drop ends a pending connection.
+func (a *acceptor) drop(id int32, w *pendingConn, why reason) {
 	if a.forget(id, w) {
 		why = helloEvicted
 	}
 	a.end(w, why)
 }
 
-func (a *acceptor) end(w *arrival, why reason) {
+func (a *acceptor) end(w *pendingConn, why reason) {
 	a.refused.log(refusal{reason: why, from: w.from})
 	relay.ResetFD(w.fd)
 	w.Closed()

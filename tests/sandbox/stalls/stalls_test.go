@@ -1,4 +1,4 @@
-package stillness
+package stalls
 
 import (
 	"testing"
