@@ -96,28 +96,40 @@ func (s *Service) buildParts() error {
 
 // host is what the service offers to an edge.
 func (s *Service) host(e edge.Edge) edge.Host {
-	host := edge.Host{
-		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(), Version: s.cfg.Version,
-		Kubernetes: s.cfg.DNS.Kubernetes, Directory: s.cfg.dataDir().Own(e.Name), Resolver: s.edges.resolver,
-		Listener: s.listeners.TCP(e.Name), Sockets: s.listeners.Sockets(e.Name), Connections: s.listeners.Bounds().Of[e.Name],
-		Bound:    func(l net.Listener, b bounded.Bounds) *bounded.Listener { return s.connections.Bound(e.Name, l, b) },
-		Insecure: s.identity.Insecure(),
-		GRPC: func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
-			return s.access.NewServer(authz.ForApps(e.Name, methods), s.identity.OutsiderCredentials(show, identity.Anyone), own...)
+	listener := s.listeners.TCP(e.Name)
+	return edge.Host{
+		Cluster: edge.Cluster{
+			Name: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Kubernetes: s.cfg.DNS.Kubernetes, Replica: s.cfg.replica(), Version: s.cfg.Version,
 		},
-		Operators: s.resolver.operators,
-		Topology:  s.topology, Destinations: s.destinations, Prober: s.sources.prober, Settled: s.sources.settled,
-		Status: s.status, Ready: s.edges.ready, Apps: s.feed.Selections, View: s.view, Events: s.events, Stopping: &s.stopping,
-		Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
-		Metrics: s.registry, Log: s.log, Often: s.often,
+		Listen: edge.Listening{
+			Listener: listener, Sockets: s.listeners.Sockets(e.Name), Connections: s.listeners.Bounds().Of[e.Name], Directory: s.cfg.dataDir().Own(e.Name),
+			Bound:    func(b bounded.Bounds) *bounded.Listener { return s.connections.Bound(e.Name, listener, b) },
+			Insecure: s.identity.Insecure(),
+			GRPC: func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
+				return s.access.NewServer(authz.ForApps(e.Name, methods), s.identity.OutsiderCredentials(show, identity.Anyone), own...)
+			},
+			Operators: s.resolver.operators,
+		},
+		Views:    edge.Views{Topology: s.topology, Apps: s.feed.Selections, Settled: s.sources.settled, Resolver: s.edges.resolver},
+		Register: s.registering(),
+		Tell: edge.Telling{
+			Log: s.log, Often: s.often, Events: s.events, Metrics: s.registry, Status: s.status, Ready: s.edges.ready, Stopping: &s.stopping,
+		},
+	}
+}
+
+// registering is what edges hold registrations to.
+func (s *Service) registering() edge.Registering {
+	r := edge.Registering{
+		Destinations: s.destinations, Prober: s.sources.prober, Clock: s.sources.clock, Delegates: s.cfg.delegates(), Streams: stream.Source,
 	}
 	if s.sources.shared != nil {
-		host.Share = s.sources.shared // and no Sharer that is not nil
+		r.Share = s.sources.shared // and no Sharer that is not nil
 	} else if s.cfg.Replicas != nil {
-		host.Alone = "this is one of several replicas of Isthmus, and what is registered here the others would never know; " +
+		r.Alone = "this is one of several replicas of Isthmus, and what is registered here the others would never know; " +
 			"have them share it by instances.etcd in isthmus.yaml, or register where they read instances from"
 	}
-	return host
+	return r
 }
 
 // resolver is how host names of gateways are looked up.

@@ -43,14 +43,14 @@ func TestAnEdgeIsAFolderAndALine(t *testing.T) {
 	cfg.moreEdges = []edge.Edge{{
 		Name: "hello", Listen: edge.At("hello", "127.0.0.1:0"), Claim: edge.Claim{Default: 10},
 		Build: func(host edge.Host) (edge.Part, error) {
-			if host.Cluster != "west" || host.Connections != 10 || host.Topology == nil || !strings.HasSuffix(host.Directory, "hello-west") {
+			if host.Cluster.Name != "west" || host.Listen.Connections != 10 || host.Views.Topology == nil || !strings.HasSuffix(host.Listen.Directory, "hello-west") {
 				t.Errorf("host %+v", host)
 			}
 			serve := func(ctx context.Context) error {
 				defer close(ended)
-				defer context.AfterFunc(ctx, func() { host.Listener.Close() })()
+				defer context.AfterFunc(ctx, func() { host.Listen.Listener.Close() })()
 				for {
-					conn, err := host.Listener.Accept()
+					conn, err := host.Listen.Listener.Accept()
 					if err != nil {
 						return nil
 					}

@@ -305,12 +305,6 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-func (s *Service) view(app catalog.App) (*catalog.View, bool) {
-	sub := s.topology.Subscribe(app)
-	defer sub.Close()
-	return sub.View()
-}
-
 // closeStores lets go of where the service keeps things, and reads them from.
 func (s *Service) closeStores() error {
 	if s.store == nil {

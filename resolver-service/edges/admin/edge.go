@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz/hostcheck"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
@@ -71,15 +72,19 @@ func (s *Settings) check(doc *strict.Document) {
 func (s *Settings) builder(name string, pages func(*Server) http.Handler, bounds func(most int) bounded.Bounds) func(edge.Host) (edge.Part, error) {
 	return func(host edge.Host) (edge.Part, error) {
 		server := New(Config{
-			Status: host.Status, Ready: host.Ready, Registry: host.Metrics, Apps: host.Apps, View: host.View, Events: host.Events, Stopping: host.Stopping,
-			Hosts: hostcheck.Hosts{Names: s.Hosts, Key: "admin.hosts", Domain: host.Kubernetes, Log: host.Often},
-		}, host.Log)
+			Status: host.Tell.Status, Ready: host.Tell.Ready, Registry: host.Tell.Metrics, Apps: host.Views.Apps, View: func(app catalog.App) (*catalog.View, bool) {
+				sub := host.Views.Topology.Subscribe(app)
+				defer sub.Close()
+				return sub.View()
+			}, Events: host.Tell.Events, Stopping: host.Tell.Stopping,
+			Hosts: hostcheck.Hosts{Names: s.Hosts, Key: "admin.hosts", Domain: host.Cluster.Kubernetes, Log: host.Tell.Often},
+		}, host.Tell.Log)
 		if name == "admin" { // which has the metrics
-			if err := host.Metrics.Register(server.readyMetric()); err != nil {
+			if err := host.Tell.Metrics.Register(server.readyMetric()); err != nil {
 				return edge.Part{}, fmt.Errorf("admin: register metrics: %w", err)
 			}
 		}
-		var l net.Listener = host.Bound(host.Listener, bounds(host.Connections))
+		var l net.Listener = host.Listen.Bound(bounds(host.Listen.Connections))
 		return edge.Part{Run: func(ctx context.Context) error { return server.serve(ctx, l, pages(server)) }}, nil
 	}
 }

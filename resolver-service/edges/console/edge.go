@@ -139,11 +139,11 @@ func (o *OIDC) config(at string) login.Config {
 // build makes the edge.
 func (s *Settings) build(host edge.Host) (edge.Part, error) {
 	var part edge.Part
-	l, log := net.Listener(host.Bound(host.Listener, bounded.Bounds{
-		Max: host.Connections, PerClient: max(host.Connections/2, 1), Pending: host.Connections, Grace: requestGrace, Wait: 5 * requestGrace,
-	})), host.Log.With("listener", "console")
+	l, log := net.Listener(host.Listen.Bound(bounded.Bounds{
+		Max: host.Listen.Connections, PerClient: max(host.Listen.Connections/2, 1), Pending: host.Listen.Connections, Grace: requestGrace, Wait: 5 * requestGrace,
+	})), host.Tell.Log.With("listener", "console")
 	if s.TLS != nil {
-		pair, err := keypair.Load(identity.ConsoleCertificate, s.TLS.Cert, s.TLS.Key, host.Log)
+		pair, err := keypair.Load(identity.ConsoleCertificate, s.TLS.Cert, s.TLS.Key, host.Tell.Log)
 		if err != nil {
 			return part, fmt.Errorf("console.tls: %w", err)
 		}
@@ -151,8 +151,8 @@ func (s *Settings) build(host edge.Host) (edge.Part, error) {
 		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.Get, NextProtos: []string{"http/1.1"}})
 	}
 	within := bufconn.Listen(256 << 10)
-	server := host.Operators(admit)
-	conn, err := grpc.NewClient("passthrough:///"+host.Cluster, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	server := host.Listen.Operators(admit)
+	conn, err := grpc.NewClient("passthrough:///"+host.Cluster.Name, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return within.DialContext(ctx) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostAnswer), grpc.MaxCallSendMsgSize(mostAnswer)))
 	if err != nil {
@@ -197,9 +197,9 @@ func (s *Settings) gate(ctx context.Context, host edge.Host, log *slog.Logger) (
 	}
 	at := s.URL
 	if at == "" {
-		at = "http://" + host.Listener.Addr().String()
+		at = "http://" + host.Listen.Listener.Addr().String()
 	}
-	file := host.Directory + ".url"
+	file := host.Listen.Directory + ".url"
 	once, err := login.NewOnce(login.OnceConfig{URL: at, Person: "user of " + file, KeyFile: file}, log)
 	if err != nil {
 		return nil, err

@@ -12,9 +12,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/settings"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz/hostcheck"
-	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
-	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 )
 
 // Settings are the block "consul" of isthmus.yaml.
@@ -114,28 +113,19 @@ func loopback(address string) bool {
 // Config says what a Server works with.
 type Config struct {
 	Settings
+	// Registering is what registrations are held to. Of what is nil, the server has one of its own, or
+	// none.
+	edge.Registering
 	Cluster string
 	// Kubernetes is the cluster domain of Kubernetes; empty: cluster.local.
 	Kubernetes string
 	Version    string // of the program
 	Address    string // where it listens, host:port
 	Directory  string // of the files of registered services; empty keeps none
-	Share      Sharer // tells other replicas; nil where there are none
-	Alone      string // why nothing can be registered here; empty where it can
 	Topology   *topology.Topology
-	Clock      *topology.Clock // gives registrations their times; nil: one of the server's own
-	// Delegates may register services at other addresses than their own.
-	Delegates destination.Delegates
-	// Streams is the source of instances that each hold a stream open: no service of another app
-	// takes their addresses.
-	Streams string
-	// Destinations are the rules for the addresses of instances.
-	Destinations *destination.Rules
 	// Settled is closed once views have all that they had before the service started, as far
 	// as that can be known. Queries wait for it. Nil: views have all already.
 	Settled <-chan struct{}
-	// Prober holds all checks to its rules; nil: one of the server's own.
-	Prober  *probe.Prober
 	Log     *slog.Logger
 	Metrics prometheus.Registerer // nil for none
 }

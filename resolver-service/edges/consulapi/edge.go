@@ -33,11 +33,11 @@ func (s *Settings) check(doc *strict.Document, address string) {
 // once, with one of them, and does not come back by itself.
 func (s *Settings) build(host edge.Host) (edge.Part, error) {
 	cfg := Config{
-		Settings: *s, Cluster: host.Cluster, Version: host.Version, Address: host.Listener.Addr().String(),
-		Directory: host.Directory, Kubernetes: host.Kubernetes, Topology: host.Topology, Clock: host.Clock, Delegates: host.Delegates, Streams: host.Streams, Destinations: host.Destinations,
-		Settled: host.Settled, Log: host.Log, Metrics: host.Metrics, Prober: host.Prober, Share: host.Share, Alone: host.Alone,
+		Settings: *s, Registering: host.Register, Cluster: host.Cluster.Name, Version: host.Cluster.Version, Kubernetes: host.Cluster.Kubernetes,
+		Address: host.Listen.Listener.Addr().String(), Directory: host.Listen.Directory, Topology: host.Views.Topology, Settled: host.Views.Settled,
+		Log: host.Tell.Log, Metrics: host.Tell.Metrics,
 	}
-	cfg.MaxConnections = host.Connections
+	cfg.MaxConnections = host.Listen.Connections
 	server, err := New(cfg)
 	if err != nil {
 		return edge.Part{}, err
@@ -45,7 +45,7 @@ func (s *Settings) build(host edge.Host) (edge.Part, error) {
 	return edge.Part{
 		Restore: server.Restore,
 		Run: edge.Together(server.Run, func(ctx context.Context) error {
-			return server.Serve(ctx, host.Listener)
+			return server.Serve(ctx, host.Listen.Listener)
 		}),
 		Status:  func(answer *v1alpha1.StatusResponse) { answer.Sources = append(answer.Sources, server.Status()) },
 		Trusted: server.Trusted,

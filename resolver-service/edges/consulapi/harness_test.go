@@ -18,6 +18,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/settings"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
@@ -184,7 +185,7 @@ func start(t testing.TB, dir string, s Settings, objects ...catalog.Object) *ist
 	t.Cleanup(i.stop)
 	run(i.topology.Run)
 	i.apply(t, objects...)
-	i.server, err = New(Config{Settings: s, Cluster: "west", Address: l.Addr().String(), Directory: dir, Topology: i.topology, Delegates: anybody, Log: log})
+	i.server, err = New(Config{Settings: s, Cluster: "west", Address: l.Addr().String(), Directory: dir, Topology: i.topology, Registering: edge.Registering{Delegates: anybody}, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/probe"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
@@ -34,22 +35,11 @@ const (
 	mostBytes    = 16 << 20
 )
 
-// Sharer tells other replicas of the service which instances are registered with this one.
-// Its methods must not block.
-type Sharer interface {
-	// Share says that an instance is registered here, or how it is now. restored says that it
-	// registered before a restart: then it yields to a later registration with another replica.
-	// taken is called, at most once, when another has it.
-	Share(i catalog.Instance, restored bool, taken func())
-	// Withdraw says that an instance is not registered here any more.
-	Withdraw(key topology.InstanceKey)
-}
-
 // registry has the services that clients have registered, and runs their checks. Each app has
 // its own: the IDs of one mean nothing to another.
 type registry struct {
 	to      applier
-	share   Sharer // nil: there are no other replicas, or they need not be told
+	share   edge.Sharer // nil: there are no other replicas, or they need not be told
 	store   *store
 	log     *slog.Logger
 	often   *throttle.Log // for lines that clients cause
@@ -135,7 +125,7 @@ type registered struct {
 
 func (r *registered) status() string { return r.checks.AggregatedStatus() }
 
-func newRegistry(to applier, share Sharer, st *store, self *api.Node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
+func newRegistry(to applier, share edge.Sharer, st *store, self *api.Node, portKey string, counter *atomic.Uint64, log *slog.Logger) *registry {
 	r := &registry{
 		to: to, share: share, store: st, log: log, often: throttle.New(log, throttle.Interval), self: self, counter: counter,
 		targets: &targets{prober: probe.New(probe.Config{}), portKey: portKey},

@@ -18,11 +18,12 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // lone is a registry that tells nobody but share.
-func lone(share Sharer, dir string) *registry {
+func lone(share edge.Sharer, dir string) *registry {
 	r := newRegistry(&counting{}, share, newStore(dir, slog.New(slog.DiscardHandler)), newNode("n", "127.0.0.1", "west"), DefaultPortMeta, new(atomic.Uint64), slog.New(slog.DiscardHandler))
 	r.delegates = anybody
 	return r

@@ -87,8 +87,8 @@ func advice(address string, err error) string {
 
 func (e endpoints) build(host edge.Host) (edge.Part, error) {
 	z, err := e.zone(zone.Config{
-		Cluster: host.Cluster, Domain: host.Domain, Settled: host.Settled,
-		NSID: cmp.Or(e.NSID, host.Replica, host.Cluster), Version: strings.TrimSpace("Isthmus " + host.Version),
+		Cluster: host.Cluster.Name, Domain: host.Cluster.Domain, Settled: host.Views.Settled,
+		NSID: cmp.Or(e.NSID, host.Cluster.Replica, host.Cluster.Name), Version: strings.TrimSpace("Isthmus " + host.Cluster.Version),
 	})
 	if err != nil {
 		return edge.Part{}, err
@@ -99,7 +99,7 @@ func (e endpoints) build(host edge.Host) (edge.Part, error) {
 			cfg.Cache = -1 // none
 		}
 	}
-	server, err := New(cfg, host.Sockets.(*Listeners), host.Topology, host.Metrics, host.Log)
+	server, err := New(cfg, host.Listen.Sockets.(*Listeners), host.Views.Topology, host.Tell.Metrics, host.Tell.Log)
 	if err != nil {
 		return edge.Part{}, err
 	}

@@ -116,62 +116,85 @@ type Sockets interface {
 
 // Host is what the service offers to an edge. Its functions may be called from any goroutine.
 type Host struct {
-	Cluster    string
+	Cluster  Cluster
+	Listen   Listening
+	Views    Views
+	Register Registering
+	Tell     Telling
+}
+
+// Cluster is the cluster that an edge is of, and the program.
+type Cluster struct {
+	Name       string
 	Domain     catalog.Domain
+	Kubernetes string // the cluster domain of Kubernetes; empty where it was not configured
 	Replica    string // this one's name; empty where there is one service
 	Version    string // of the program
-	Kubernetes string // the cluster domain of Kubernetes; empty where it was not configured
-	Directory  string // for what the edge keeps over a restart
-	// Resolver is how host names of gateways are looked up. It is known once all edges are built.
-	Resolver func() *net.Resolver
+}
 
-	// Listener is the one of Listen, if that has one; Sockets are those of Open.
-	Listener    net.Listener
-	Sockets     Sockets
-	Connections int // that each listener may take
+// Listening is what an edge listens with, and how it lets clients in.
+type Listening struct {
+	Listener    net.Listener // the one of Edge.Listen, if that has one
+	Sockets     Sockets      // those of Edge.Open
+	Connections int          // that each listener may take
+	Directory   string       // for what the edge keeps over a restart
 	// Bound bounds the connections of Listener, and counts them in the service's metrics.
-	Bound func(l net.Listener, b bounded.Bounds) *bounded.Listener
-
+	Bound func(bounded.Bounds) *bounded.Listener
 	// Insecure says that nobody has certificates.
 	Insecure bool
 	// GRPC makes a server for apps of this cluster, which may call these methods. It shows a
 	// certificate; nil: the service's own.
 	GRPC func(methods []string, show identity.Certificate, own ...grpc.ServerOption) *grpc.Server
-
 	// Operators makes a server of what operators may call, for a listener that only the edge itself
 	// reaches.
 	Operators func(authz.Admit) *grpc.Server
+}
 
-	Topology     *topology.Topology
-	Destinations *destination.Rules
-	Prober       *probe.Prober
+// Views is where an edge finds its answers.
+type Views struct {
+	Topology *topology.Topology
+	Apps     func() []catalog.App // those with a selection, in order
 	// Settled is closed once views have all that they had before the service started.
 	Settled <-chan struct{}
+	// Resolver is how host names of gateways are looked up. It is known once all edges are built.
+	Resolver func() *net.Resolver
+}
+
+// Registering is for an edge where instances register.
+type Registering struct {
+	Destinations *destination.Rules // for the addresses of instances
+	Prober       *probe.Prober      // holds all checks to its rules
 	// Share is where instances that register here are shared with other replicas; nil where
 	// nothing is shared. Then Alone says what that means, and is empty for a single service.
 	Share Sharer
 	Alone string
-	// Clock gives registrations their times. Delegates may register other addresses than their
-	// own. Streams is the name of the source that sidecars' streams are.
-	Clock     *topology.Clock
+	Clock *topology.Clock // gives registrations their times
+	// Delegates may register instances at other addresses than their own.
 	Delegates destination.Delegates
-	Streams   string
-
-	Status   func() *v1alpha1.StatusResponse
-	Ready    func() (reasons, notes []string)        // of all edges
-	Apps     func() []catalog.App                    // those with a selection, in order
-	View     func(catalog.App) (*catalog.View, bool) // false until the store's full set is in
-	Events   *events.Ring
-	Stopping *live.Value[bool]
-
-	Metrics *prometheus.Registry
-	Log     *slog.Logger
-	Often   *throttle.Log // for lines that clients cause
+	// Streams is the source of instances that each hold a stream open: no registration of another
+	// app takes their addresses.
+	Streams string
 }
 
-// Sharer tells other replicas what is registered here; see consulapi.
+// Telling is where an edge tells what happens, and hears how the service is.
+type Telling struct {
+	Log      *slog.Logger
+	Metrics  *prometheus.Registry
+	Often    *throttle.Log // for lines that clients cause
+	Events   *events.Ring
+	Status   func() *v1alpha1.StatusResponse
+	Ready    func() (reasons, notes []string) // of all edges
+	Stopping *live.Value[bool]
+}
+
+// Sharer tells other replicas of the service which instances are registered with this one.
+// Its methods must not block.
 type Sharer interface {
+	// Share says that an instance is registered here, or how it is now. restored says that it
+	// registered before a restart: then it yields to a later registration with another replica.
+	// taken is called, at most once, when another has it.
 	Share(i catalog.Instance, restored bool, taken func())
+	// Withdraw says that an instance is not registered here any more.
 	Withdraw(key topology.InstanceKey)
 }
 

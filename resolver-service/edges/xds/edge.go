@@ -85,7 +85,7 @@ func (s *Settings) build(host edge.Host) (edge.Part, error) {
 	if err != nil {
 		return edge.Part{}, err
 	}
-	listener := host.Bound(host.Listener, bounded.Bounds{Max: host.Connections, PerClient: max(host.Connections/2, 1), Pending: host.Connections, UserTimeout: userTimeout})
+	listener := host.Listen.Bound(bounded.Bounds{Max: host.Listen.Connections, PerClient: max(host.Listen.Connections/2, 1), Pending: host.Listen.Connections, UserTimeout: userTimeout})
 	return edge.Part{
 		Run:     edge.Together(func(ctx context.Context) error { return server.run(ctx, listener) }, server.hosts.Run),
 		Ready:   func() (reasons, notes []string) { return nil, server.hosts.Troubles() },

@@ -70,12 +70,16 @@ func startEarly(t testing.TB, s Settings, settled <-chan struct{}, objects ...ca
 	}
 	x.address = l.Addr().String()
 	part, err := s.build(edge.Host{
-		Cluster: "west", Domain: catalog.DefaultDomain, Topology: x.topology, Insecure: true, Listener: l, Connections: 10_000, Settled: settled,
-		Metrics: x.registry, Log: log, Often: throttle.New(log, time.Second),
-		Bound: func(l net.Listener, b bounded.Bounds) *bounded.Listener { return bounded.New(l, b) },
-		GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(own...)
+		Cluster: edge.Cluster{Name: "west", Domain: catalog.DefaultDomain},
+		Listen: edge.Listening{
+			Listener: l, Connections: 10_000, Insecure: true,
+			Bound: func(b bounded.Bounds) *bounded.Listener { return bounded.New(l, b) },
+			GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
+				return grpc.NewServer(own...)
+			},
 		},
+		Views: edge.Views{Topology: x.topology, Settled: settled},
+		Tell:  edge.Telling{Metrics: x.registry, Log: log, Often: throttle.New(log, time.Second)},
 	})
 	if err != nil {
 		t.Fatal(err)

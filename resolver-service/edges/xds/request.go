@@ -40,7 +40,7 @@ func (st *stream) take(r *request) error {
 		st.s.clients.answered(st, r.kind, f.revision, r.problem)
 		if r.problem != "" {
 			st.s.counters.rejections.WithLabelValues(r.kind.short()).Inc()
-			st.s.host.Often.Warn("xds refused "+st.client.app.String()+r.kind.short(), "an xDS client refuses what it was sent, and keeps what it had",
+			st.s.host.Tell.Often.Warn("xds refused "+st.client.app.String()+r.kind.short(), "an xDS client refuses what it was sent, and keeps what it had",
 				"app", st.client.app.String(), "node", st.client.node, "type", r.kind.short(), "err", short(r.problem))
 		}
 	}

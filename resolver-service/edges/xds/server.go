@@ -75,13 +75,13 @@ var methods = []string{
 
 func newServer(cfg config) (*Server, error) {
 	s := &Server{
-		host: cfg.host, clients: newClients(cfg.host.Connections), counters: newCounters(), settled: make(chan struct{}), known: budget.New(knownTotal, knownShare),
-		maker: &maker{domain: cfg.host.Domain, cluster: cfg.host.Cluster, provider: cfg.settings.Certificates},
+		host: cfg.host, clients: newClients(cfg.host.Listen.Connections), counters: newCounters(), settled: make(chan struct{}), known: budget.New(knownTotal, knownShare),
+		maker: &maker{domain: cfg.host.Cluster.Domain, cluster: cfg.host.Cluster.Name, provider: cfg.settings.Certificates},
 	}
 	if s.maker.provider == "" {
 		s.maker.provider = DefaultProvider
 	}
-	if cfg.host.Insecure {
+	if cfg.host.Listen.Insecure {
 		s.maker.provider = ""
 	}
 	if g := cfg.settings.Gateway; g != nil {
@@ -98,22 +98,22 @@ func newServer(cfg config) (*Server, error) {
 			s.gateways = append(s.gateways, app)
 		}
 	}
-	s.hosts = hosts.New("xds", s.host.Topology.Clusters(), s.host.Domain, lookup.Through(s.host.Resolver), s.host.Log)
+	s.hosts = hosts.New("xds", s.host.Views.Topology.Clusters(), s.host.Cluster.Domain, lookup.Through(s.host.Views.Resolver), s.host.Tell.Log)
 	s.hubs = hubs{server: s, all: map[hubKey]*hub{}}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	var show identity.Certificate
 	if files := cfg.settings.TLS; files != nil {
-		pair, err := keypair.Load(identity.XDSCertificate, files.Cert, files.Key, cfg.host.Log)
+		pair, err := keypair.Load(identity.XDSCertificate, files.Cert, files.Key, cfg.host.Tell.Log)
 		if err != nil {
 			return nil, fmt.Errorf("xds.tls: %w", err)
 		}
 		s.pair, show = pair, pair.Get
 	}
-	s.grpc = cfg.host.GRPC(methods, show, rawgrpc.ServerCodec(), grpc.MaxRecvMsgSize(maxRequest),
+	s.grpc = cfg.host.Listen.GRPC(methods, show, rawgrpc.ServerCodec(), grpc.MaxRecvMsgSize(maxRequest),
 		// The first responses can take a client seconds to read.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: userTimeout, MaxConnectionIdle: time.Minute}))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
-	if err := cfg.host.Metrics.Register(s); err != nil {
+	if err := cfg.host.Tell.Metrics.Register(s); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	return s, nil
@@ -133,7 +133,7 @@ func (s *Server) run(ctx context.Context, l *bounded.Listener) error {
 // settle waits until views have all that they had before the service started, as far as that can be
 // known.
 func (s *Server) settle() {
-	for _, heard := range []<-chan struct{}{s.host.Settled, s.hosts.Looked()} {
+	for _, heard := range []<-chan struct{}{s.host.Views.Settled, s.hosts.Looked()} {
 		select {
 		case <-heard:
 		case <-s.stopping.Done():
@@ -182,7 +182,7 @@ func (s *Server) serve(ss grpc.ServerStream, delta bool) error {
 		return ss.SendMsg(m)
 	}
 	if err := s.clients.add(st); err != nil {
-		s.host.Often.Warn("xds streams", "refused an xDS client", "remote", remote(ctx), "err", err)
+		s.host.Tell.Often.Warn("xds streams", "refused an xDS client", "remote", remote(ctx), "err", err)
 		return err
 	}
 	defer s.clients.remove(st)
@@ -234,7 +234,7 @@ func (s *Server) greet(ctx context.Context, ss grpc.ServerStream, delta bool) (*
 	}
 	who, err := s.clientOf(ctx, node)
 	if err != nil { // some clients keep it to themselves
-		s.host.Often.Warn("xds node", "refused an xDS client", "remote", remote(ctx), "err", err)
+		s.host.Tell.Often.Warn("xds node", "refused an xDS client", "remote", remote(ctx), "err", err)
 	}
 	return first.r, who, err
 }
@@ -243,7 +243,7 @@ func (s *Server) greet(ctx context.Context, ss grpc.ServerStream, delta bool) (*
 // wait behind what it has not read.
 func (s *Server) hangup(ctx context.Context, after time.Duration) {
 	if p, ok := peer.FromContext(ctx); ok {
-		s.host.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", remote(ctx), "after", after)
+		s.host.Tell.Often.Warn("xds stalled", "closed the connection of an xDS client that does not read", "remote", remote(ctx), "after", after)
 		s.listener.Hangup(p.Addr)
 	}
 }
@@ -297,16 +297,16 @@ func short(s string) string {
 func (s *Server) follow(key hubKey) (follow func() (state, changes), stop func()) {
 	if key.gateway {
 		return func() (state, changes) {
-			table, _, changed := s.host.Topology.Gateway().Follow()
+			table, _, changed := s.host.Views.Topology.Gateway().Follow()
 			if table == nil {
 				return nil, changes{changed}
 			}
 			return &gatewayState{gatewayMaker: s.gateway, table: table}, changes{changed}
 		}, func() {}
 	}
-	view, stop := s.host.Topology.FollowOpen, func() {}
+	view, stop := s.host.Views.Topology.FollowOpen, func() {}
 	if key.app != (catalog.App{}) {
-		sub := s.host.Topology.Subscribe(key.app)
+		sub := s.host.Views.Topology.Subscribe(key.app)
 		view, stop = sub.FollowOwn, sub.Close
 	}
 	return func() (state, changes) {
@@ -314,7 +314,7 @@ func (s *Server) follow(key hubKey) (follow func() (state, changes), stop func()
 		waits := changes{changed}
 		var nameless *catalog.Gateways
 		if key.nameless {
-			nameless, _, waits[1] = s.host.Topology.Clusters().Follow()
+			nameless, _, waits[1] = s.host.Views.Topology.Clusters().Follow()
 		}
 		addresses, _, newer := s.hosts.Published().Follow()
 		waits[2] = newer
@@ -330,7 +330,7 @@ func (s *Server) own(who *client) (own func() (bool, <-chan struct{}), stop func
 	if who.gateway {
 		return func() (bool, <-chan struct{}) { return false, nil }, func() {}
 	}
-	sub := s.host.Topology.Subscribe(who.app)
+	sub := s.host.Views.Topology.Subscribe(who.app)
 	return sub.Owns, sub.Close
 }
 

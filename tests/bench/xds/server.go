@@ -145,11 +145,16 @@ func newIsthmus(ctx context.Context, l net.Listener) (*isthmus, error) {
 	s := &isthmus{topology: topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, log)}
 	var err error
 	s.part, err = xds.Edge(l.Addr().String(), &xds.Settings{}).Build(edge.Host{
-		Cluster: "west", Domain: catalog.DefaultDomain, Topology: s.topology, Insecure: true, Listener: l, Connections: 100_000,
-		Metrics: prometheus.NewRegistry(), Log: log, Often: throttle.New(log, time.Second), Bound: bounded.New,
-		GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(stream.ServerOptions(), own...)...)
+		Cluster: edge.Cluster{Name: "west", Domain: catalog.DefaultDomain},
+		Listen: edge.Listening{
+			Listener: l, Connections: 100_000, Insecure: true,
+			Bound: func(b bounded.Bounds) *bounded.Listener { return bounded.New(l, b) },
+			GRPC: func(_ []string, _ identity.Certificate, own ...grpc.ServerOption) *grpc.Server {
+				return grpc.NewServer(append(stream.ServerOptions(), own...)...)
+			},
 		},
+		Views: edge.Views{Topology: s.topology},
+		Tell:  edge.Telling{Metrics: prometheus.NewRegistry(), Log: log, Often: throttle.New(log, time.Second)},
 	})
 	return s, err
 }
