@@ -33,7 +33,6 @@ import (
 // listener.
 type resolver struct {
 	listener *bounded.Listener // nil: sidecars are not served
-	identity *identity.Source
 	access   *authz.Authorizer
 	metrics  *admin.Metrics
 	stream   *stream.Server
@@ -44,8 +43,7 @@ type resolver struct {
 	trusted    *grpc.Server      // of operators; nil: grpc is for them, too
 	local      *grpc.Server      // of operators at listen.operator
 	dispatcher *authz.Dispatcher // from grpc to trusted
-	limiter    *stream.CallLimiter
-	streams    atomic.Int64 // of sidecars
+	streams    atomic.Int64      // of sidecars
 }
 
 // What calls of operators may be: "isthmus apply" sends all objects in one message.
@@ -55,7 +53,7 @@ const (
 )
 
 func (s *Service) buildResolver() (err error) {
-	r := &resolver{identity: s.identity, access: s.access, metrics: s.metrics, limiter: stream.NewCallLimiter()}
+	r := &resolver{access: s.access, metrics: s.metrics}
 	s.resolver = r
 	if l := s.listeners.TCP("resolver"); l != nil {
 		r.listener = s.connections.Bound("resolver", l, s.cfg.Resolver.bounds(s.listeners.Bounds()))
@@ -133,15 +131,15 @@ func trustedOptions() []grpc.ServerOption {
 // than a sidecar. Without identities everybody is an operator.
 func (r *resolver) buildServers(at net.Addr) {
 	own := trustedOptions()
-	creds := r.identity.ServerCredentials(identity.Anyone)
-	if r.identity.Insecure() {
+	creds := r.access.Identity.ServerCredentials(identity.Anyone)
+	if r.access.Identity.Insecure() {
 		r.grpc = r.newServer(authz.At(authz.AtResolver), creds, own...)
 		return
 	}
 	r.dispatcher = authz.NewDispatcher(at)
 	all, operators := r.access.SplitOperators(creds, r.dispatcher)
 	r.trusted = r.newServer(authz.At(authz.AtResolver), operators, own...)
-	r.grpc = r.newServer(authz.At(authz.AtResolver), all, grpc.InTapHandle(r.limiter.Tap))
+	r.grpc = r.newServer(authz.At(authz.AtResolver), all, grpc.InTapHandle(stream.NewCallLimiter().Tap))
 }
 
 // newServer makes a server of everything that listen.resolver serves, by the rules of a listener.
@@ -189,7 +187,7 @@ const headStart = 2 * time.Second
 // serve serves sidecars and operators until ctx ends.
 func (r *resolver) serve(ctx context.Context) error {
 	first, cancel := context.WithTimeout(ctx, headStart)
-	_ = r.identity.Wait(first) // without one it serves all the same, and /readyz says so
+	_ = r.access.Identity.Wait(first) // without one it serves all the same, and /readyz says so
 	cancel()
 	if r.trusted == nil {
 		return edge.ServeGRPC(ctx, r.listener, r.grpc)
