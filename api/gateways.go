@@ -9,7 +9,7 @@ import (
 )
 
 // gateways sorts a cluster's gateways into those for all apps and those for one.
-func (v *validator) gateways(gateways []*v1alpha1.Gateway, c *catalog.Cluster) {
+func (v clusterValidator) gateways(gateways []*v1alpha1.Gateway, c *catalog.Cluster) {
 	if !v.atMost("spec.gateways", len(gateways), MaxGateways, "use a DNS name with several addresses") {
 		return
 	}
@@ -44,7 +44,7 @@ func (v *validator) gateways(gateways []*v1alpha1.Gateway, c *catalog.Cluster) {
 	}
 }
 
-func (v *validator) gatewayAddress(path, s string, forApp bool) (address string, ok bool) {
+func (v clusterValidator) gatewayAddress(path, s string, forApp bool) (address string, ok bool) {
 	if !v.required(s, path, "write \"host:port\"") {
 		return "", false
 	}
@@ -58,7 +58,7 @@ func (v *validator) gatewayAddress(path, s string, forApp bool) (address string,
 
 // gatewayApp is the one app that a gateway is for. A Cluster has no namespace that could
 // stand for the app's.
-func (v *validator) gatewayApp(i int, g *v1alpha1.Gateway) (app catalog.App, forApp bool) {
+func (v clusterValidator) gatewayApp(i int, g *v1alpha1.Gateway) (app catalog.App, forApp bool) {
 	path := fmt.Sprintf("spec.gateways[%d].", i)
 	hasApp, hasNamespace := g.App != "" || v.there(path+"app"), g.Namespace != "" || v.there(path+"namespace")
 	switch {

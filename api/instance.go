@@ -32,7 +32,10 @@ const (
 	defaultUnhealthyAfter = 2
 )
 
-func (v *validator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
+// instanceValidator checks an AppInstance.
+type instanceValidator struct{ *validator }
+
+func (v instanceValidator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 	i := &catalog.AppInstance{Source: v.source()}
 	v.ownName(m.Metadata, &i.Namespace, &i.Name, "write the app's namespace", "write a name for the instance", "give the instance another name")
 	v.spec(m.Spec != nil, "write the instance: \"spec: {app: …, address: \"ip:port\"}\"")
@@ -54,23 +57,8 @@ func (v *validator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 	return i
 }
 
-// ownName reads the metadata of an object whose name is its own, and no app-id.
-func (v *validator) ownName(m *v1alpha1.Metadata, namespace, name *string, whichNamespace, whichName, otherName string) {
-	if m == nil {
-		v.required("", "metadata", "write \"metadata: {namespace: …, name: …}\"")
-		return
-	}
-	*namespace, *name = intern(m.Namespace), intern(m.Name)
-	if v.required(m.Namespace, "metadata.namespace", whichNamespace) {
-		v.check(catalog.CheckNamespace(m.Namespace), "metadata.namespace", "give the namespace another name")
-	}
-	if v.required(m.Name, "metadata.name", whichName) {
-		v.check(catalog.CheckInstance(m.Name), "metadata.name", otherName)
-	}
-}
-
 // instanceAddress takes what another machine can dial: an IP of one host, and a port.
-func (v *validator) instanceAddress(s string) netip.AddrPort {
+func (v instanceValidator) instanceAddress(s string) netip.AddrPort {
 	const path, fix = "spec.address", "write \"ip:port\", such as 10.0.0.5:50002 or \"[2001:db8::5]:50002\""
 	a, err := netip.ParseAddrPort(s)
 	ip := a.Addr()
@@ -96,7 +84,7 @@ func (v *validator) instanceAddress(s string) netip.AddrPort {
 }
 
 // checkRules are the rules of an instance's health check.
-type checkRules struct{ *validator }
+type checkRules struct{ instanceValidator }
 
 func (v checkRules) healthCheck(m *v1alpha1.HealthCheck, port uint16) *catalog.HealthCheck {
 	c := &catalog.HealthCheck{Port: port, Interval: DefaultInterval}
@@ -189,7 +177,7 @@ func checkEscapes(path string) error {
 
 // port reads a port, or the one that stands for none. A written 0 is refused, where it
 // can be told from none.
-func (v *validator) port(path string, n uint32, otherwise uint16) uint16 {
+func (v instanceValidator) port(path string, n uint32, otherwise uint16) uint16 {
 	if n > maxPort || n == 0 && v.isZero(path) {
 		v.refuse(path, fmt.Sprintf("%d is out of bounds", n), fmt.Sprintf("write a number from 1 to %d", maxPort))
 		return 0
@@ -212,7 +200,7 @@ func (v checkRules) threshold(name string, n uint32, otherwise int) int {
 }
 
 // isZero tells whether a user wrote a zero.
-func (v *validator) isZero(path string) bool {
+func (v instanceValidator) isZero(path string) bool {
 	if v.root == nil || !v.there(path) {
 		return false
 	}

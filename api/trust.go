@@ -25,7 +25,7 @@ const (
 	privateKey  = "PRIVATE KEY" // ends the type of every sort of private key
 )
 
-func (v *validator) trust(m *v1alpha1.Trust) catalog.Trust {
+func (v clusterValidator) trust(m *v1alpha1.Trust) catalog.Trust {
 	if m == nil {
 		return catalog.Trust{}
 	}
@@ -63,7 +63,7 @@ func checkTrustDomain(s string) error {
 
 // roots reads certificates of authorities, and writes them again as PEM with nothing
 // else in it. No error repeats a part of the text: it may be a key.
-func (v *validator) roots(path, text string) string {
+func (v clusterValidator) roots(path, text string) string {
 	if len(text) > MaxRootsBytes {
 		v.refuse(path, fmt.Sprintf("is %d bytes long; at most %d are taken", len(text), MaxRootsBytes), "keep the roots that are still used")
 		return ""

@@ -41,9 +41,9 @@ func (v *validator) object(m proto.Message) catalog.Object {
 	case *v1alpha1.AppExport:
 		return v.appExport(m)
 	case *v1alpha1.AppInstance:
-		return v.appInstance(m)
+		return instanceValidator{v}.appInstance(m)
 	case *v1alpha1.Cluster:
-		return v.cluster(m)
+		return clusterValidator{v}.cluster(m)
 	}
 	return nil
 }
@@ -185,7 +185,10 @@ func (v *validator) allow(i int, a *v1alpha1.Allow, cluster func(string) error) 
 	}
 }
 
-func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
+// clusterValidator checks a Cluster.
+type clusterValidator struct{ *validator }
+
+func (v clusterValidator) cluster(m *v1alpha1.Cluster) catalog.Object {
 	c := &catalog.Cluster{Source: v.source(), StaleAfter: catalog.DefaultStaleAfter, RampUp: catalog.DefaultRampUp}
 	v.clusterName(m.Metadata, c)
 	v.spec(m.Spec != nil, "write how the cluster is reached: \"spec: {gateways: [{address: \"host:port\"}]}\"")
@@ -205,7 +208,7 @@ func (v *validator) cluster(m *v1alpha1.Cluster) catalog.Object {
 	return c
 }
 
-func (v *validator) clusterName(m *v1alpha1.Metadata, c *catalog.Cluster) {
+func (v clusterValidator) clusterName(m *v1alpha1.Metadata, c *catalog.Cluster) {
 	if m == nil {
 		v.required("", "metadata", "write \"metadata: {name: …}\"")
 		return
@@ -268,4 +271,19 @@ func checkNetwork(s string) error {
 		}
 	}
 	return nil
+}
+
+// ownName reads the metadata of an object whose name is its own, and no app-id.
+func (v *validator) ownName(m *v1alpha1.Metadata, namespace, name *string, whichNamespace, whichName, otherName string) {
+	if m == nil {
+		v.required("", "metadata", "write \"metadata: {namespace: …, name: …}\"")
+		return
+	}
+	*namespace, *name = intern(m.Namespace), intern(m.Name)
+	if v.required(m.Namespace, "metadata.namespace", whichNamespace) {
+		v.check(catalog.CheckNamespace(m.Namespace), "metadata.namespace", "give the namespace another name")
+	}
+	if v.required(m.Name, "metadata.name", whichName) {
+		v.check(catalog.CheckInstance(m.Name), "metadata.name", otherName)
+	}
 }

@@ -62,7 +62,7 @@ const refusalsWithin = time.Second
 func (s *Service) addRefusals(answer *v1alpha1.StatusResponse) {
 	ctx, cancel := context.WithTimeout(context.Background(), refusalsWithin)
 	defer cancel()
-	all, err := s.topology.Refusals(ctx, mostRefusals)
+	all, err := s.topology.Inventory().Refusals(ctx, mostRefusals)
 	if err != nil {
 		return // it does not run yet, or is busy: the next status has them
 	}

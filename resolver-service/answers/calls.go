@@ -24,7 +24,7 @@ func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 	one := req.GetCallee().GetNamespace() != "" && req.GetCallee().GetId() != ""
 	observers := v.Stream.Observers()
 	for some := range slices.Chunk(callees, calleesAtOnce) {
-		known, domains, err := v.Topology.Callees(to.Context(), some)
+		known, domains, err := v.Topology.Inventory().Callees(to.Context(), some)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ const calleesAtOnce = 50
 func (v *Inventory) callees(ctx context.Context, seen bool, filter func(catalog.App) bool) ([]catalog.App, error) {
 	all := v.Stream.Called()
 	if !seen {
-		known, err := v.Topology.Apps(ctx)
+		known, err := v.Topology.Inventory().Apps(ctx)
 		if err != nil {
 			return nil, err
 		}

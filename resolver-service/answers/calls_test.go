@@ -60,7 +60,7 @@ func TestWhatIsSaidOfCallersIsWhatTheGuardDoes(t *testing.T) {
 		if _, err := top.Apply(ctx, topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}, Instances: []topology.InstanceChange{instances}}); err != nil {
 			t.Fatal(err)
 		}
-		callees, domains, err := top.Callees(ctx, apps)
+		callees, domains, err := top.Inventory().Callees(ctx, apps)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func (v *Inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingSer
 	if steps := req.GetSteps(); steps > mostSteps || steps > 0 && req.GetFocus() == nil {
 		return status.Errorf(codes.InvalidArgument, "steps: %d; want at most %d, and a focus", steps, mostSteps)
 	}
-	m, err := v.Topology.Map(to.Context(), filter)
+	m, err := v.Topology.Inventory().Map(to.Context(), filter)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func searches(req interface {
 
 // Apps lists apps.
 func (v *Inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServer[v1alpha1.AppsResponse]) error {
-	apps, err := v.Topology.Apps(to.Context())
+	apps, err := v.Topology.Inventory().Apps(to.Context())
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (v *Inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 
 // everyApp hands on all apps, at most perMessage at a time.
 func (v *Inventory) everyApp(ctx context.Context, take func([]*v1alpha1.AppState) error) error {
-	apps, err := v.Topology.Apps(ctx)
+	apps, err := v.Topology.Inventory().Apps(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (v *Inventory) everyApp(ctx context.Context, take func([]*v1alpha1.AppState
 // appStates hands on apps, at most perMessage at a time.
 func (v *Inventory) appStates(ctx context.Context, apps []catalog.App, take func([]*v1alpha1.AppState) error) error {
 	for some := range slices.Chunk(apps, perMessage) {
-		states, err := v.Topology.AppStates(ctx, some)
+		states, err := v.Topology.Inventory().AppStates(ctx, some)
 		if err != nil {
 			return err
 		}

@@ -20,17 +20,17 @@ func (v *Inventory) Policies(req *v1alpha1.PoliciesRequest, to grpc.ServerStream
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	writer := v.Writer()
-	if writer.Sharing, err = v.Topology.AccountsOf(to.Context()); err != nil {
+	if writer.Sharing, err = v.Topology.Inventory().AccountsOf(to.Context()); err != nil {
 		return err
 	}
-	apps, err := v.Topology.Apps(to.Context())
+	apps, err := v.Topology.Inventory().Apps(to.Context())
 	if err != nil {
 		return err
 	}
 	filter := wants(req.GetApp().GetNamespace(), req.GetApp().GetId())
 	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
 	for some := range slices.Chunk(apps, perMessage) {
-		fences, err := v.Topology.Fences(to.Context(), some)
+		fences, err := v.Topology.Inventory().Fences(to.Context(), some)
 		if err != nil {
 			return err
 		}

@@ -82,11 +82,11 @@ func TestPoliciesLetInWhomTheGuardLetsIn(t *testing.T) {
 		if _, err := top.Apply(ctx, topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}, Instances: []topology.InstanceChange{change}}); err != nil {
 			t.Fatal(err)
 		}
-		fences, err := top.Fences(ctx, apps)
+		fences, err := top.Inventory().Fences(ctx, apps)
 		if err != nil || len(fences) != len(apps) {
 			t.Fatalf("%d fences, %v", len(fences), err)
 		}
-		callees, _, err := top.Callees(ctx, apps)
+		callees, _, err := top.Inventory().Callees(ctx, apps)
 		if err != nil {
 			t.Fatal(err)
 		}

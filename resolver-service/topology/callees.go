@@ -49,8 +49,8 @@ func (c *Callee) Lacks(caller catalog.App) string {
 
 // Callees tells who may call each of these apps here. A change waits for it, so ask for some
 // hundreds at a time. The error is that ctx or the topology has ended.
-func (t *Topology) Callees(ctx context.Context, apps []catalog.App) (all []Callee, domains Domains, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) Callees(ctx context.Context, apps []catalog.App) (all []Callee, domains Domains, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		domains = Domains{}
 		for name, c := range g.clusters {
 			if c.object != nil {

@@ -149,8 +149,8 @@ type Refusal struct {
 // Refusals are the apps with addresses that may not be used: those of exported apps here that
 // other clusters don't reach, and those that peers on the same network name. They are the
 // first so many, sorted.
-func (t *Topology) Refusals(ctx context.Context, most int) (all []Refusal, err error) {
-	err = t.ask(ctx, func(g *Graph) { all = g.refusals() })
+func (v Inventory) Refusals(ctx context.Context, most int) (all []Refusal, err error) {
+	err = v.t.ask(ctx, func(g *Graph) { all = g.refusals() })
 	slices.SortFunc(all, func(a, b Refusal) int { return cmp.Or(strings.Compare(a.Cluster, b.Cluster), a.App.Compare(b.App)) })
 	return all[:min(most, len(all))], err
 }

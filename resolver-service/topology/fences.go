@@ -37,8 +37,8 @@ type Workload struct {
 // Fences tells who may reach each of these apps; one that is not here, and that no object here is
 // about, is left out. A change waits for it, so ask for some hundreds at a time. The error is that
 // ctx or the topology has ended.
-func (t *Topology) Fences(ctx context.Context, apps []catalog.App) (all []Fence, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) Fences(ctx context.Context, apps []catalog.App) (all []Fence, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		for _, app := range apps {
 			if n := g.apps[app]; n != nil && n.present() {
 				all = append(all, g.fence(n))
@@ -49,8 +49,8 @@ func (t *Topology) Fences(ctx context.Context, apps []catalog.App) (all []Fence,
 }
 
 // AccountsOf tells which apps run under each Kubernetes service account, "namespace/name".
-func (t *Topology) AccountsOf(ctx context.Context) (all map[string][]catalog.App, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) AccountsOf(ctx context.Context) (all map[string][]catalog.App, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		all = map[string][]catalog.App{}
 		for app, n := range g.apps {
 			for _, account := range n.accounts() {

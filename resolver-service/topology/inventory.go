@@ -37,10 +37,17 @@ type ImportState struct {
 	Stale   bool // the cluster's lease has ended, or is damped
 }
 
+// Inventory answers questions about what is known, for people and for what acts on all of it. Each
+// answer is made by the goroutine that owns the graph.
+type Inventory struct{ t *Topology }
+
+// Inventory is what the topology knows.
+func (t *Topology) Inventory() Inventory { return Inventory{t} }
+
 // Apps returns the names of all apps that run here, that an object here is about, or that
 // another cluster exports to this one; sorted. The error is that ctx or the topology has ended.
-func (t *Topology) Apps(ctx context.Context) (all []catalog.App, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		for app, n := range g.apps {
 			if n.present() || len(n.remote) > 0 {
 				all = append(all, app)
@@ -53,8 +60,8 @@ func (t *Topology) Apps(ctx context.Context) (all []catalog.App, err error) {
 
 // AppStates describes apps; one that is unknown by now is left out. A change waits for it, so ask
 // for some hundreds at a time.
-func (t *Topology) AppStates(ctx context.Context, apps []catalog.App) (all []AppState, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) AppStates(ctx context.Context, apps []catalog.App) (all []AppState, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		for _, app := range apps {
 			if n := g.apps[app]; n != nil && (n.present() || len(n.remote) > 0) {
 				all = append(all, g.state(n))

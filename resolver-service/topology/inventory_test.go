@@ -28,11 +28,11 @@ func TestTheInventoryHasWhatIsKnownOfEachApp(t *testing.T) {
 	} {
 		top.must(t, c)
 	}
-	names, err := top.Apps(t.Context())
+	names, err := top.Inventory().Apps(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	states, err := top.AppStates(t.Context(), append(names, app("nobody")))
+	states, err := top.Inventory().AppStates(t.Context(), append(names, app("nobody")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,8 +47,8 @@ type MapFilter struct {
 // views have only the entries that the filter keeps. A change waits only while they are gathered:
 // about 100 ns for each app or, with a filter, 2 µs for each call that it finds. The error is that
 // ctx or the topology has ended.
-func (t *Topology) Map(ctx context.Context, f MapFilter) (m Map, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) Map(ctx context.Context, f MapFilter) (m Map, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		m.Cluster, m.Revision = g.cfg.Cluster, g.revision
 		if f != (MapFilter{}) {
 			mapQuery{g.nodes, &f}.narrowed(&m)

@@ -129,7 +129,7 @@ func TestANarrowedMapIsPartOfTheWhole(t *testing.T) {
 		top := running(t, west)
 		top.must(t, full(put...))
 		top.must(t, says("east", PeerExport{App: some(16), Allow: []catalog.Allow{{}}, Ready: 1}, PeerExport{App: some(16), Allow: []catalog.Allow{{}}, Ready: 1}))
-		whole, err := top.Map(t.Context(), MapFilter{})
+		whole, err := top.Inventory().Map(t.Context(), MapFilter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestANarrowedMapIsPartOfTheWhole(t *testing.T) {
 			if (MapFilter{Steps: f.Steps}) == f {
 				f.Namespace = "shop"
 			}
-			got, err := top.Map(t.Context(), f)
+			got, err := top.Inventory().Map(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestAStepLeadsUpOrDownButNotBack(t *testing.T) {
 	for steps, want := range []string{
 		"checkout-orders orders-ledger", "checkout-orders orders-ledger", "checkout-orders ledger-disk orders-ledger web-checkout",
 	} {
-		m, err := top.Map(t.Context(), MapFilter{Focus: app("orders"), Steps: steps})
+		m, err := top.Inventory().Map(t.Context(), MapFilter{Focus: app("orders"), Steps: steps})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -149,7 +149,7 @@ func TestAPeersAddressesKeepToTheRules(t *testing.T) {
 			if err := top.ask(t.Context(), func(g *Graph) { got = orders(g); checkDirect(t, g, what) }); err != nil {
 				t.Fatal(err)
 			}
-			all, err := top.Refusals(t.Context(), 10)
+			all, err := top.Inventory().Refusals(t.Context(), 10)
 			if got != want || err != nil || len(all) != min(refused, 1) {
 				t.Errorf("%s, %s: calls go %s, with refusals %+v (%v); want %s", test.what, what, got, all, err, want)
 			}
@@ -158,7 +158,7 @@ func TestAPeersAddressesKeepToTheRules(t *testing.T) {
 					t.Errorf("%s, %s: told %+v; want %q", test.what, what, r, test.why)
 				}
 			}
-			told, err := top.Report(t.Context(), app("checkout"), app("orders"))
+			told, err := top.Inventory().Report(t.Context(), app("checkout"), app("orders"))
 			if err != nil || told.Clusters[0].Refused.Count != refused {
 				t.Errorf("%s, %s: an operator is told %+v (%v)", test.what, what, told.Clusters, err)
 			}

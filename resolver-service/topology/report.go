@@ -53,8 +53,8 @@ type Taken struct {
 }
 
 // Report tells what is known of an app beside a caller's decision.
-func (t *Topology) Report(ctx context.Context, caller, app catalog.App) (report Report, err error) {
-	err = t.ask(ctx, func(g *Graph) {
+func (v Inventory) Report(ctx context.Context, caller, app catalog.App) (report Report, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
 		report = Report{Clusters: g.imports.reports(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != "", Callee: g.accesses.callee(app, g.revision)}
 	})
 	return report, err
@@ -68,8 +68,8 @@ type Holder struct {
 
 // Holder tells which app has an address by a live registration; the zero Holder where none has.
 // There a delegate may register no other app. The error is that ctx or the topology has ended.
-func (t *Topology) Holder(ctx context.Context, a netip.AddrPort) (h Holder, err error) {
-	err = t.ask(ctx, func(g *Graph) { h = g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())) })
+func (v Inventory) Holder(ctx context.Context, a netip.AddrPort) (h Holder, err error) {
+	err = v.t.ask(ctx, func(g *Graph) { h = g.owners.holder(netip.AddrPortFrom(a.Addr().Unmap(), a.Port())) })
 	return h, err
 }
 

@@ -49,7 +49,7 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 	top.must(t, says("others", PeerExport{App: app("orders"), Allow: []catalog.Allow{{Namespace: "finance"}}, Ready: 1}))
 	top.must(t, says("none", has("ledger", 1)))
 	top.must(t, says("unknown", has("orders", 1)))
-	told, err := top.Report(t.Context(), app("checkout"), app("orders"))
+	told, err := top.Inventory().Report(t.Context(), app("checkout"), app("orders"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestAnOperatorIsToldWhatEachClusterSaysOfAnApp(t *testing.T) {
 		t.Errorf("got %+v; want %+v", told, want)
 	}
 	for _, lookup := range [][2]string{{"checkout", "ledger"}, {"checkout", "cart"}, {"cart", "orders"}, {"nobody", "orders"}, {"checkout", "checkout"}} {
-		if told, err := top.Report(t.Context(), app(lookup[0]), app(lookup[1])); told.Everywhere || err != nil {
+		if told, err := top.Inventory().Report(t.Context(), app(lookup[0]), app(lookup[1])); told.Everywhere || err != nil {
 			t.Errorf("%s may look for %s everywhere (%v)", lookup[0], lookup[1], err)
 		}
 	}
@@ -77,11 +77,11 @@ func TestAnOperatorIsToldWhoseAnAddressIsByNow(t *testing.T) {
 		return Change{Instances: []InstanceChange{{Source: source, Put: []catalog.Instance{{ID: "1", App: app(id), Address: at}}}}}
 	}
 	top.must(t, named("stream", "orders"))
-	if told, err := top.Report(t.Context(), app("checkout"), app("orders")); err != nil || len(told.Taken) != 0 {
+	if told, err := top.Inventory().Report(t.Context(), app("checkout"), app("orders")); err != nil || len(told.Taken) != 0 {
 		t.Errorf("%+v (%v), before anything was taken", told, err)
 	}
 	top.must(t, registers(1, named("consul", "ledger")))
-	told, err := top.Report(t.Context(), app("checkout"), app("orders"))
+	told, err := top.Inventory().Report(t.Context(), app("checkout"), app("orders"))
 	want := []Taken{{at, "stream", app("ledger"), "consul"}}
 	if err != nil || !slices.Equal(told.Taken, want) || told.Own != "west" {
 		t.Errorf("%+v (%v); want %+v taken", told, err, want)
@@ -89,7 +89,7 @@ func TestAnOperatorIsToldWhoseAnAddressIsByNow(t *testing.T) {
 	top.must(t, delegated(named("another", "ledger"))) // which isn't why it has it
 	top.must(t, delegated(named("other", "cart")))
 	for id, want := range map[string]Taken{"orders": want[0], "cart": {at, "other", app("ledger"), "consul"}} {
-		if told, err := top.Report(t.Context(), app("checkout"), app(id)); err != nil || !slices.Equal(told.Taken, []Taken{want}) {
+		if told, err := top.Inventory().Report(t.Context(), app("checkout"), app(id)); err != nil || !slices.Equal(told.Taken, []Taken{want}) {
 			t.Errorf("%s: %+v (%v); want %+v taken", id, told, err, want)
 		}
 	}

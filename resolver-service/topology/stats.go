@@ -45,7 +45,7 @@ func (g *Graph) countApps(touched map[*node]struct{}) {
 func (g *Graph) Stats() Stats { return g.counts }
 
 // Sources counts the instances that each source names, for status.
-func (t *Topology) Sources(ctx context.Context) (instances map[string]int, err error) {
-	err = t.ask(ctx, func(g *Graph) { instances = maps.Clone(g.owners.sources) })
+func (v Inventory) Sources(ctx context.Context) (instances map[string]int, err error) {
+	err = v.t.ask(ctx, func(g *Graph) { instances = maps.Clone(g.owners.sources) })
 	return instances, err
 }

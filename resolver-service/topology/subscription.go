@@ -10,65 +10,67 @@ import (
 // Subscription follows the view of one app: that of its selection, or that of apps
 // without one. It skips views that came and went while nobody looked.
 type Subscription struct {
-	t   *Topology
+	all *viewPublisher
 	app catalog.App
 	own *published[*catalog.View]
 }
 
 // Subscribe follows an app's view until Close.
-func (t *Topology) Subscribe(app catalog.App) *Subscription {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := t.views[app]
-	if p == nil {
-		p = &published[*catalog.View]{}
-		t.views[app] = p
+func (t *Topology) Subscribe(app catalog.App) *Subscription { return t.views.subscribe(app) }
+
+func (p *viewPublisher) subscribe(app catalog.App) *Subscription {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := p.views[app]
+	if own == nil {
+		own = &published[*catalog.View]{}
+		p.views[app] = own
 	}
-	if p.users++; p.users == 1 {
-		t.followedChanged(app)
+	if own.users++; own.users == 1 {
+		p.followedChanged(app)
 	}
-	return &Subscription{t, app, p}
+	return &Subscription{p, app, own}
 }
 
 // Close ends the subscription.
 func (s *Subscription) Close() {
-	s.t.mu.Lock()
-	defer s.t.mu.Unlock()
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
 	if s.own.users--; s.own.users > 0 {
 		return
 	}
-	s.t.followedChanged(s.app)
+	s.all.followedChanged(s.app)
 	if !s.own.stands {
-		delete(s.t.views, s.app)
+		delete(s.all.views, s.app)
 	}
 }
 
 // followedChanged has the graph know whether somebody follows an app's view; mu is held.
-func (t *Topology) followedChanged(app catalog.App) {
-	t.pending[app] = struct{}{}
+func (p *viewPublisher) followedChanged(app catalog.App) {
+	p.pending[app] = struct{}{}
 	select {
-	case t.kick <- struct{}{}:
+	case p.kick <- struct{}{}:
 	default:
 	}
 }
 
 // followers returns what the graph does not know yet of who follows views.
-func (t *Topology) followers() map[catalog.App]bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make(map[catalog.App]bool, len(t.pending))
-	for app := range t.pending {
-		p := t.views[app]
-		all[app] = p != nil && p.users > 0
+func (p *viewPublisher) followers() map[catalog.App]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make(map[catalog.App]bool, len(p.pending))
+	for app := range p.pending {
+		one := p.views[app]
+		all[app] = one != nil && one.users > 0
 	}
-	clear(t.pending)
+	clear(p.pending)
 	return all
 }
 
 // hasDefault tells whether an app without a selection follows a default, so that the view of apps
 // without a selection is not its view.
-func (t *Topology) hasDefault(app catalog.App) bool {
-	all := t.defaults.Load()
+func (p *viewPublisher) hasDefault(app catalog.App) bool {
+	all := p.defaults.Load()
 	return all != nil && ((*all)[app.Namespace] || (*all)[catalog.DefaultName])
 }
 
@@ -77,10 +79,10 @@ func (s *Subscription) View() (view *catalog.View, ok bool) {
 	if own, _ := s.own.value.Load(); own != nil {
 		return own, true
 	}
-	if s.t.hasDefault(s.app) {
+	if s.all.hasDefault(s.app) {
 		return nil, false // its own is about to come
 	}
-	view, ok = s.t.open.Load()
+	view, ok = s.all.open.Load()
 	if own, _ := s.own.value.Load(); own != nil {
 		return own, true // it came first; see publish
 	}
@@ -95,11 +97,11 @@ func (s *Subscription) Follow() (view *catalog.View, changed, openChanged <-chan
 		if view != nil {
 			return view, changed, nil
 		}
-		if s.t.hasDefault(s.app) {
-			_, _, openChanged = s.t.open.Follow()
+		if s.all.hasDefault(s.app) {
+			_, _, openChanged = s.all.open.Follow()
 			return nil, changed, openChanged
 		}
-		view, _, openChanged = s.t.open.Follow()
+		view, _, openChanged = s.all.open.Follow()
 		if own, _ := s.own.value.Load(); own == nil { // otherwise it came first; see publish
 			return view, changed, openChanged
 		}
@@ -116,12 +118,12 @@ func (s *Subscription) FollowOwn() (view *catalog.View, changed <-chan struct{})
 // The channel is closed once that may have changed.
 func (s *Subscription) Owns() (owns bool, changed <-chan struct{}) {
 	view, _, changed := s.own.value.Follow()
-	return view != nil || s.t.hasDefault(s.app), changed
+	return view != nil || s.all.hasDefault(s.app), changed
 }
 
 // FollowOpen follows the view of apps without a selection.
 func (t *Topology) FollowOpen() (view *catalog.View, changed <-chan struct{}) {
-	view, _, changed = t.open.Follow()
+	view, _, changed = t.views.open.Follow()
 	return view, changed
 }
 

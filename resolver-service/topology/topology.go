@@ -26,7 +26,6 @@ type Topology struct {
 	stats    atomic.Pointer[Stats]
 	origins  origins
 	ready    live.Value[bool]
-	open     live.Value[*catalog.View]
 	gateway  live.Value[*catalog.GatewayTable]
 	callers  live.Value[*catalog.Callers]
 	clusters live.Value[*catalog.Gateways]
@@ -38,6 +37,12 @@ type Topology struct {
 	accesses *onDemand[catalog.App, *catalog.Access]
 	actors   *onDemand[string, *catalog.ActorView]
 
+	views viewPublisher
+}
+
+// viewPublisher has the views of apps, and who follows them.
+type viewPublisher struct {
+	open     live.Value[*catalog.View]       // of apps without a selection
 	defaults atomic.Pointer[map[string]bool] // namespaces with a default
 	kick     chan struct{}                   // has room for one: pending is not empty
 
@@ -61,10 +66,10 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		done:     make(chan struct{}),
 		graph:    NewGraph(cfg),
 		start:    time.Now(),
-		kick:     make(chan struct{}, 1),
-		views:    map[catalog.App]*published[*catalog.View]{},
-		pending:  map[catalog.App]struct{}{},
-		peers:    newOnDemand((*Graph).Peer, (*Graph).ForgetPeer),
+		views: viewPublisher{
+			kick: make(chan struct{}, 1), views: map[catalog.App]*published[*catalog.View]{}, pending: map[catalog.App]struct{}{},
+		},
+		peers: newOnDemand((*Graph).Peer, (*Graph).ForgetPeer),
 		accesses: newOnDemand(
 			func(g *Graph, app catalog.App) *catalog.Access { return g.accesses.keep(app, g.revision) },
 			func(g *Graph, app catalog.App) { g.accesses.forget(app) },
@@ -88,8 +93,8 @@ func (t *Topology) Run(ctx context.Context) error {
 		select {
 		case request := <-t.requests:
 			request(t.graph)
-		case <-t.kick:
-			t.publish(t.graph, t.apply(Change{Followed: t.followers()}))
+		case <-t.views.kick:
+			t.publish(t.graph, t.apply(Change{Followed: t.views.followers()}))
 		case <-step.C:
 			step.at = never
 			t.publish(t.graph, t.apply(Change{}))
@@ -176,13 +181,13 @@ func (t *Topology) viewRevision(app catalog.App) uint64 {
 func (t *Topology) publish(g *Graph, updates []Update) {
 	stats := g.Stats()
 	t.stats.Store(&stats)
-	if len(g.defaults) > 0 || t.defaults.Load() != nil {
+	if len(g.defaults) > 0 || t.views.defaults.Load() != nil {
 		now := make(map[string]bool, len(g.defaults))
 		for namespace := range g.defaults {
 			now[namespace] = true
 		}
-		t.keepDefaults(now)          // before views go that came from a default
-		defer t.defaults.Store(&now) // after views have come that come from one
+		t.views.keepDefaults(now)          // before views go that came from a default
+		defer t.views.defaults.Store(&now) // after views have come that come from one
 	}
 	for i := range updates {
 		t.publishOne(g, &updates[i])
@@ -193,8 +198,8 @@ func (t *Topology) publish(g *Graph, updates []Update) {
 }
 
 // keepDefaults takes out the namespaces that have no default any more.
-func (t *Topology) keepDefaults(now map[string]bool) {
-	old := t.defaults.Load()
+func (p *viewPublisher) keepDefaults(now map[string]bool) {
+	old := p.defaults.Load()
 	if old == nil {
 		return
 	}
@@ -203,9 +208,9 @@ func (t *Topology) keepDefaults(now map[string]bool) {
 	if len(kept) == len(*old) {
 		return
 	}
-	t.defaults.Store(&kept)
-	if open, ok := t.open.Load(); ok {
-		t.open.Store(open) // for those who wait for a view by the default, and never got one
+	p.defaults.Store(&kept)
+	if open, ok := p.open.Load(); ok {
+		p.open.Store(open) // for those who wait for a view by the default, and never got one
 	}
 }
 
@@ -220,11 +225,11 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 	for app, access := range u.Access { // first, so that a callee knows its callers before they come
 		t.accesses.publish(g, app, access)
 	}
-	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View != nil })
+	t.views.publishViews(u.Views, func(v ViewUpdate) bool { return v.View != nil })
 	if u.Open != nil {
-		t.open.Store(u.Open)
+		t.views.open.Store(u.Open)
 	}
-	t.publishViews(u.Views, func(v ViewUpdate) bool { return v.View == nil })
+	t.views.publishViews(u.Views, func(v ViewUpdate) bool { return v.View == nil })
 	if u.Gateway != nil {
 		t.gateway.Store(u.Gateway)
 	}
@@ -260,34 +265,34 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 	}
 }
 
-func (t *Topology) publishViews(views []ViewUpdate, which func(ViewUpdate) bool) {
+func (p *viewPublisher) publishViews(views []ViewUpdate, which func(ViewUpdate) bool) {
 	for _, v := range views {
 		if !which(v) {
 			continue
 		}
-		if p := t.viewOf(v); p != nil {
-			p.value.Store(v.View)
+		if one := p.viewOf(v); one != nil {
+			one.value.Store(v.View)
 		}
 	}
 }
 
 // viewOf is where an app's view is published; nil when there is nobody to tell and
 // nothing to keep.
-func (t *Topology) viewOf(v ViewUpdate) *published[*catalog.View] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p := t.views[v.App]
+func (p *viewPublisher) viewOf(v ViewUpdate) *published[*catalog.View] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.views[v.App]
 	switch {
-	case p == nil && v.View != nil:
-		p = &published[*catalog.View]{}
-		t.views[v.App] = p
-	case p != nil && v.View == nil && p.users == 0:
-		delete(t.views, v.App)
+	case one == nil && v.View != nil:
+		one = &published[*catalog.View]{}
+		p.views[v.App] = one
+	case one != nil && v.View == nil && one.users == 0:
+		delete(p.views, v.App)
 	}
-	if p != nil {
-		p.stands = v.View != nil
+	if one != nil {
+		one.stands = v.View != nil
 	}
-	return p
+	return one
 }
 
 // Ready holds true once the store's full set is in.

@@ -54,7 +54,7 @@ func (h *Health) Run(ctx context.Context, w Watch) error {
 
 // watch looks at the callees of all selections, and at the apps whose health fails.
 func (h *Health) watch(ctx context.Context, w Watch) error {
-	m, err := w.Topology.Map(ctx, topology.MapFilter{})
+	m, err := w.Topology.Inventory().Map(ctx, topology.MapFilter{})
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (w Watch) asked(ctx context.Context) (all []Asked, err error) {
 			if looked++; looked > mostAsked {
 				return all, nil
 			}
-			states, err := w.Topology.AppStates(ctx, []catalog.App{one.App})
+			states, err := w.Topology.Inventory().AppStates(ctx, []catalog.App{one.App})
 			if err != nil {
 				return nil, err
 			}

@@ -60,7 +60,7 @@ func New(cfg Config) (*Server, error) {
 	// Indexes begin with the time, so that after a restart each is above all of before.
 	s.counter.Store(uint64(time.Now().UnixMilli()))
 	s.registry = newRegistry(cfg.Topology, cfg.Share, newStore(cfg.Directory, log), s.node, cfg.portKey(), &s.counter, s.log)
-	s.registry.delegates, s.registry.holder, s.registry.streams = cfg.Delegates, cfg.Topology.Holder, cfg.Streams
+	s.registry.delegates, s.registry.holder, s.registry.streams = cfg.Delegates, cfg.Topology.Inventory().Holder, cfg.Streams
 	if cfg.Clock != nil {
 		s.registry.clock = cfg.Clock
 	}

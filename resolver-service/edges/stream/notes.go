@@ -11,7 +11,7 @@ import (
 // notes are what the service knows of the two apps of a lookup that the decision doesn't say:
 // sidecars that are missing, that wait for their app, or that other clusters can't call.
 func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.Decision) ([]string, error) {
-	states, err := s.topology.AppStates(ctx, []catalog.App{app})
+	states, err := s.topology.Inventory().AppStates(ctx, []catalog.App{app})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (s *Server) callerNotes(caller catalog.App) []string {
 
 // namesakes are at most maxListed apps with the same app-id that run in other namespaces here.
 func (s *Server) namesakes(ctx context.Context, app catalog.App) ([]catalog.App, error) {
-	apps, err := s.topology.Apps(ctx)
+	apps, err := s.topology.Inventory().Apps(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (s *Server) namesakes(ctx context.Context, app catalog.App) ([]catalog.App,
 			others = append(others, other)
 		}
 	}
-	states, err := s.topology.AppStates(ctx, others)
+	states, err := s.topology.Inventory().AppStates(ctx, others)
 	if err != nil {
 		return nil, err
 	}

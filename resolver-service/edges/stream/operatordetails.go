@@ -17,7 +17,7 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 	if d.Outcome == catalog.NotReady {
 		return nil
 	}
-	report, err := s.topology.Report(ctx, caller, app)
+	report, err := s.topology.Inventory().Report(ctx, caller, app)
 	if err != nil {
 		return err
 	}

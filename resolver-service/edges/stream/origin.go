@@ -66,7 +66,7 @@ func (s *Server) delegated(ctx context.Context, h *hello, source netip.Addr) err
 			"set advertise of the sidecar to %s, or, if a NAT or a proxy is between, list that network and the app in instances.delegates of the resolver service",
 			h.app, h.instance.Address, sourceText(source), sourceText(source))
 	}
-	holder, err := s.topology.Holder(ctx, h.instance.Address)
+	holder, err := s.topology.Inventory().Holder(ctx, h.instance.Address)
 	if err != nil || holder.App == (catalog.App{}) || holder.App == h.app {
 		return err
 	}

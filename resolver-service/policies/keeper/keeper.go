@@ -242,7 +242,7 @@ func (b *reconciler) refresh(ctx context.Context, changes *topology.FenceChanges
 	apps, all := changes.Take()
 	if all {
 		var err error
-		if apps, err = b.k.top.Apps(ctx); err != nil {
+		if apps, err = b.k.top.Inventory().Apps(ctx); err != nil {
 			return err
 		}
 		for app := range b.byApp {
@@ -252,7 +252,7 @@ func (b *reconciler) refresh(ctx context.Context, changes *topology.FenceChanges
 		}
 	}
 	for some := range slices.Chunk(apps, 256) {
-		fences, err := b.k.top.Fences(ctx, some)
+		fences, err := b.k.top.Inventory().Fences(ctx, some)
 		if err != nil {
 			return err
 		}

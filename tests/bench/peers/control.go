@@ -106,7 +106,7 @@ var errNotHeard = errors.New("not all clusters are heard")
 
 // heard fails unless so many clusters are heard.
 func heard(ctx context.Context, t *topology.Topology, clusters int) error {
-	report, err := t.Report(ctx, watcher, watcher)
+	report, err := t.Inventory().Report(ctx, watcher, watcher)
 	for _, s := range report.Clusters {
 		if s.Heard {
 			clusters--
