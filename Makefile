@@ -157,42 +157,44 @@ BENCH ?=
 bench: bench-go bench-guard bench-resolve bench-call bench-actors bench-console bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
-	go test -run '^$$' -bench . -benchtime 200ms ./live ./catalog ./tracing ./nameresolution
-	go test -run '^$$' -bench 'Changes|Deliver' -benchtime 200x ./resolver-service/topology ./configstore/...
-	go test -run '^$$' -bench Start -benchtime 2x ./configstore/...
+	go test -run '^$$' -bench . -benchtime 200ms ./internal/live ./catalog ./tracing ./nameresolution $(BENCH)
+	go test -run '^$$' -bench 'ChangesOf|Moves|Assign|Offers' -benchtime 200x ./resolver-service/topology $(BENCH)
 
 bench-guard: ## what the guard costs a call, beside Dapr's accessControl
 	cd $(DAPRD_MODULE) && go test -run '^$$' -bench Guard -tags $(DAPRD_TAGS) ./component
 
 bench-resolve: ## ResolveID beside a map and every other resolver of Dapr's
-	@cd $(DAPRD_MODULE) && go run -tags $(DAPRD_TAGS) ./resolvebench $(BENCH)
+	@cd $(DAPRD_MODULE) && go run -tags $(DAPRD_TAGS) ./resolvebench resolve $(BENCH)
 
 bench-call: build ## what a call costs the caller's daprd, beside stock daprd; PROFILE=directory keeps profiles
-	@go run ./tests/bench/call $(BENCH) $(if $(PROFILE),-profile $(abspath $(PROFILE)))
+	@go run ./tests/bench call $(BENCH) $(if $(PROFILE),-profile $(abspath $(PROFILE)))
 
 bench-actors: build placement ## a call of an actor in another cluster, beside service invocation
-	@go run ./tests/bench/actors $(BENCH)
+	@go run ./tests/bench actors $(BENCH)
 
 bench-console: build ## what pages of the console cost, and browsers that stay open
-	@go run ./tests/bench/console $(BENCH)
+	@go run ./tests/bench console $(BENCH)
 
 bench-scale: ## what a change costs, by the size of the cluster
-	@go run ./tests/bench/scale $(BENCH)
+	@go test -run '^$$' -bench InstanceChanges -benchtime 2s ./resolver-service/topology $(BENCH)
 
 bench-fanout: ## how soon 1,000 sidecars see a change
-	@go run ./tests/bench/fanout $(BENCH)
+	@go run ./tests/bench fanout $(BENCH)
 
 bench-xds: ## how soon clients of xDS see a change, beside go-control-plane's LinearCache
-	@go run ./tests/bench/xds $(BENCH)
+	@go run ./tests/bench xds $(BENCH)
 
 bench-peers: ## what 2, 10 and 100 other clusters cost, with 1,000 exports each
-	@go run ./tests/bench/peers $(BENCH)
+	@go run ./tests/bench peers $(BENCH)
 
-bench-stores: build ## from a write to a config store to a sidecar's decision, and requests at rest
-	@go run ./tests/bench/stores $(BENCH)
+bench-stores: ## from a write to a config store to its delivery, beside the store's own watch; a start; requests at rest
+	@go test -run '^$$' -bench Deliver -benchtime 200x ./configstore/... $(BENCH)
+	@go test -run '^$$' -bench 'Start|Questions' -benchtime 2x ./configstore/... $(BENCH)
+	@go test -run '^$$' -bench AtRest -benchtime 1x ./configstore/... $(BENCH)
 
 bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
-	@go run ./tests/bench/gateway $(BENCH)
+	@go run ./tests/bench gateway $(BENCH)
 
 bench-dns: build ## DNS beside Knot, NSD and CoreDNS, asked by dnsperf; and what 1,000,000 names cost
-	@go run ./tests/bench/dns $(BENCH)
+	@go run ./tests/bench dns $(BENCH)
+	@go test -run '^$$' -bench Names -benchtime 1000x ./resolver-service/edges/dns/zone $(BENCH)

@@ -105,3 +105,11 @@ func BenchmarkQuestionsWith10000(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkAtRest(b *testing.B) {
+	p := newPlace(b)
+	s := p.open(b, p.token)
+	fill(b, s, 10_000)
+	storetest.Follow(b, s)
+	p.link.AtRest(b)
+}

@@ -13,23 +13,25 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // places are a store on each kind of server.
-var places = map[string]func(b *testing.B) (component, prefix string){
-	"redis": func(b *testing.B) (string, string) {
-		return yamlOf(b, kindRedis, startRedis(b).settings("", redisPassword)), newPrefix()
+var places = map[string]func(b *testing.B) (component, prefix string, link serverstest.Link){
+	"redis": func(b *testing.B) (string, string, serverstest.Link) {
+		r := startRedis(b)
+		return yamlOf(b, kindRedis, r.settings("", redisPassword)), newPrefix(), r.link
 	},
-	"postgres": func(b *testing.B) (string, string) {
+	"postgres": func(b *testing.B) (string, string, serverstest.Link) {
 		p := startPostgres(b)
-		return yamlOf(b, kindPostgres, p.settings(p.newDatabase(b), writerUser, postgresPassword)), newPrefix()
+		return yamlOf(b, kindPostgres, p.settings(p.newDatabase(b), writerUser, postgresPassword)), newPrefix(), p.link
 	},
 }
 
 func BenchmarkStartWith10000(b *testing.B) {
 	for name, start := range places {
 		b.Run(name, func(b *testing.B) {
-			component, prefix := start(b)
+			component, prefix, _ := start(b)
 			c := Config{Component: component, Prefix: prefix}
 			storetest.Fill(b, opened(b, c), 1000, storetest.Selections(10_000))
 			storetest.BenchmarkStart(b, 10_000, func() configstore.ReadWriter { return openStore(b, c, configstore.Scope{}) })
@@ -42,7 +44,7 @@ func BenchmarkStartWith10000(b *testing.B) {
 func BenchmarkWriteToDeliver(b *testing.B) {
 	for name, start := range places {
 		b.Run(name, func(b *testing.B) {
-			component, prefix := start(b)
+			component, prefix, _ := start(b)
 			s := opened(b, Config{Component: component, Prefix: prefix})
 			storetest.Fill(b, s, 1000, storetest.Selections(10_000))
 			stop := func() {}
@@ -83,5 +85,17 @@ func bareSubscribe(b *testing.B, s *Store, told chan<- time.Time) (stop func()) 
 		cancel()
 		time.Sleep(time.Second) // it can't be closed under a subscription
 		closeStore(store)
+	}
+}
+
+func BenchmarkAtRest(b *testing.B) {
+	for name, start := range places {
+		b.Run(name, func(b *testing.B) {
+			component, prefix, link := start(b)
+			s := opened(b, Config{Component: component, Prefix: prefix})
+			storetest.Fill(b, s, 1000, storetest.Selections(10_000))
+			storetest.Follow(b, s)
+			link.AtRest(b)
+		})
 	}
 }

@@ -48,3 +48,9 @@ func BenchmarkWriteToDeliver(b *testing.B) {
 		}()
 	})
 }
+
+func BenchmarkAtRest(b *testing.B) {
+	p := newPlace(b, &plainServer)
+	storetest.Follow(b, filled(b, p))
+	p.Link.AtRest(b)
+}

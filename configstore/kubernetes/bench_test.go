@@ -70,3 +70,10 @@ func (c *cluster) bareWatch(ctx context.Context, b *testing.B, seen chan<- time.
 		}
 	}()
 }
+
+func BenchmarkAtRest(b *testing.B) {
+	c := strict(b)
+	c.fill(b, 10_000)
+	storetest.Follow(b, storetest.Closing(b, openStore(b, c.quietly(b), configstore.Scope{})))
+	c.Link.AtRest(b)
+}

@@ -261,7 +261,7 @@ func whole(t *testing.T, g *Graph, a *audience) {
 
 func BenchmarkAddressMoves(b *testing.B) {
 	g := NewGraph(west)
-	g.Apply(fleet(1000))
+	g.Apply(fleet(1000, 20, 0))
 	address := netip.MustParseAddrPort("10.77.0.1:50002")
 	i := 0
 	b.ReportAllocs()

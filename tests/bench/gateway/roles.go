@@ -1,150 +1,62 @@
-package main
+package gateway
 
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
-	"github.com/isthmus-mesh/isthmus/tests/bench/measure"
+	"github.com/isthmus-mesh/isthmus/tests/bench/harness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // apps are the addresses of the two apps behind the proxies.
 type apps struct{ Echo, Bulk string }
 
-// proxy is what a proxy in Go needs to know.
+// proxy is what our gateway needs to know.
 type proxy struct {
 	Listen string
 	Apps   apps
 }
 
 // runGateway is what is measured.
-func runGateway(ctx context.Context, argument []byte) error {
-	var p proxy
-	l, err := p.listen(argument)
-	if err != nil {
-		return err
-	}
+func runGateway(b *harness.B, p proxy) map[string]any {
 	table := &catalog.GatewayTable{Domain: catalog.DefaultDomain, Cluster: "east", Revision: 1}
 	for id, addr := range map[string]string{"echo": p.Apps.Echo, "bulk": p.Apps.Bulk} {
 		app := catalog.App{Namespace: "bench", ID: id}
-		b := &catalog.Backend{App: app, Instances: []string{addr}}
-		table.Backends = table.Backends.With(catalog.Edit[*catalog.Backend]{App: app, Value: b})
+		table.Backends = table.Backends.With(catalog.Edit[*catalog.Backend]{App: app, Value: &catalog.Backend{App: app, Instances: []string{addr}}})
 	}
 	var current live.Value[*catalog.GatewayTable]
 	current.Store(table)
-	g, err := gateway.New(gateway.Config{
-		Table:        &current,
-		Logger:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		DrainTimeout: time.Millisecond,
-	})
-	if err != nil {
-		return err
-	}
-	return g.Serve(ctx, l)
-}
-
-// listen reads what a proxy needs to know, and listens.
-func (p *proxy) listen(argument []byte) (net.Listener, error) {
-	if err := json.Unmarshal(argument, p); err != nil {
-		return nil, err
-	}
-	return net.Listen("tcp", p.Listen)
-}
-
-// runPlain is the proxy that one would write in Go in an hour.
-func runPlain(ctx context.Context, argument []byte) error {
-	var p proxy
-	l, err := p.listen(argument)
-	if err != nil {
-		return err
-	}
-	context.AfterFunc(ctx, func() { l.Close() })
-	for {
-		client, err := l.Accept()
-		if err != nil {
-			return nil
-		}
-		go p.Apps.pass(client)
-	}
-}
-
-var errHello = errors.New("hello read")
-
-// peeked is a connection from which crypto/tls reads bytes that were read already.
-type peeked struct {
-	net.Conn
-	io.Reader
-}
-
-func (p peeked) Read(b []byte) (int, error)  { return p.Reader.Read(b) }
-func (p peeked) Write(b []byte) (int, error) { return len(b), nil }
-
-func (a apps) pass(client net.Conn) {
-	defer client.Close()
-	var read bytes.Buffer
-	var name string
-	tls.Server(peeked{client, io.TeeReader(client, &read)}, &tls.Config{
-		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { name = h.ServerName; return nil, errHello },
-	}).Handshake()
-	addr := map[string]string{echoHost: a.Echo, bulkHost: a.Bulk}[name]
-	backend, err := net.Dial("tcp", addr)
-	if err != nil {
-		return
-	}
-	defer backend.Close()
-	backend.Write(read.Bytes())
-	done := make(chan struct{})
-	go func() {
-		io.Copy(backend, client)
-		backend.(*net.TCPConn).CloseWrite()
-		close(done)
-	}()
-	io.Copy(client, backend)
-	client.(*net.TCPConn).CloseWrite()
-	<-done
+	g := harness.Must(gateway.New(gateway.Config{Table: &current, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), DrainTimeout: time.Millisecond}))
+	harness.Check(g.Serve(b, harness.Must(net.Listen("tcp", p.Listen))))
+	return nil
 }
 
 // runApps are the two apps behind the proxies.
-func runApps(ctx context.Context, _ []byte) error {
-	cert, err := selfSigned()
-	if err != nil {
-		return err
-	}
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true}
-	echo, err := serveApp(ctx, func(c net.Conn) { echoBlocks(tls.Server(c, config)) })
-	if err != nil {
-		return err
-	}
-	bulk, err := serveApp(ctx, sendBulk)
-	if err != nil {
-		return err
-	}
-	all := apps{echo.String(), bulk.String()}
-	return measure.Answer(map[string]measure.Method{"Apps": measure.Typed(func(measure.None) (apps, error) { return all, nil })})
+func runApps(b *harness.B, _ []byte) map[string]any {
+	cert, key, err := harness.Must(sandbox.NewAuthority()).Server(echoHost)
+	harness.Check(err)
+	config := &tls.Config{Certificates: []tls.Certificate{harness.Must(tls.X509KeyPair(cert, key))}, SessionTicketsDisabled: true}
+	echo, bulk := harness.Listen(), harness.Listen()
+	serve(b, echo, func(c net.Conn) { echoBlocks(tls.Server(c, config)) })
+	serve(b, bulk, sendBulk)
+	return map[string]any{"Apps": func() apps { return apps{echo.Addr().String(), bulk.Addr().String()} }}
 }
 
-func serveApp(ctx context.Context, handle func(net.Conn)) (net.Addr, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(ctx, func() { l.Close() })
+// serve handles connections until the end.
+func serve(b *harness.B, l net.Listener, handle func(net.Conn)) {
+	context.AfterFunc(b, func() { l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -154,7 +66,6 @@ func serveApp(ctx context.Context, handle func(net.Conn)) (net.Addr, error) {
 			go func() { defer c.Close(); handle(c) }()
 		}
 	}()
-	return l.Addr(), nil
 }
 
 // block is the size of a request and of its answer.
@@ -174,8 +85,8 @@ func echoBlocks(c net.Conn) {
 
 var zeros = make([]byte, 256<<10)
 
-// sendBulk reads a ClientHello, which it ignores, and then numbers of bytes to send.
-// It speaks no TLS, so that ciphers do not take the time that the proxies need.
+// sendBulk reads a ClientHello, which it ignores, and then numbers of bytes to send. It speaks no TLS,
+// so that ciphers do not take the time that the proxies need.
 func sendBulk(c net.Conn) {
 	header := make([]byte, 5)
 	if _, err := io.ReadFull(c, header); err != nil {
@@ -184,11 +95,7 @@ func sendBulk(c net.Conn) {
 	if _, err := io.CopyN(io.Discard, c, int64(binary.BigEndian.Uint16(header[3:]))); err != nil {
 		return
 	}
-	for {
-		var n int64
-		if err := binary.Read(c, binary.BigEndian, &n); err != nil {
-			return
-		}
+	for n := int64(0); binary.Read(c, binary.BigEndian, &n) == nil; {
 		for n > 0 {
 			sent, err := c.Write(zeros[:min(n, int64(len(zeros)))])
 			if err != nil {
@@ -199,12 +106,88 @@ func sendBulk(c net.Conn) {
 	}
 }
 
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
+// touch makes a connection without an exchange: the app sees a ClientHello and the end, and ends the
+// connection, too.
+func touch(addr string) {
+	conn := dialBulk(addr)
+	defer conn.Close()
+	harness.Check(conn.(*net.TCPConn).CloseWrite())
+	back := harness.Must(io.Copy(io.Discard, conn))
+	harness.Assert(back == 0, "%d bytes came back", back)
+}
+
+// ask sends requests over a warm connection, one at a time.
+func ask(addr string, n int) {
+	conn := dialEcho(addr)
+	defer conn.Close()
+	exchange(conn, n)
+}
+
+// stream receives bytes.
+func stream(addr string, n int) {
+	conn := dialBulk(addr)
+	defer conn.Close()
+	receive(conn, n)
+}
+
+func dial(addr string) net.Conn {
+	conn := harness.Must(net.Dial("tcp", addr))
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	return conn
+}
+
+func dialEcho(addr string) net.Conn {
+	conn := tls.Client(dial(addr), &tls.Config{ServerName: echoHost, InsecureSkipVerify: true})
+	harness.Check(conn.Handshake())
+	return conn
+}
+
+func exchange(conn net.Conn, times int) {
+	b := make([]byte, block)
+	for range times {
+		harness.Must(conn.Write(b))
+		harness.Must(io.ReadFull(conn, b))
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{echoHost}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// receive asks for n bytes and takes them.
+func receive(conn net.Conn, n int) {
+	harness.Check(binary.Write(conn, binary.BigEndian, int64(n)))
+	for b := make([]byte, min(n, 256<<10)); n > 0; {
+		n -= harness.Must(conn.Read(b))
+	}
+}
+
+// bulkHello is the ClientHello for the app that sends bulk.
+var bulkHello = sync.OnceValue(func() []byte {
+	var sent bytes.Buffer
+	tls.Client(writeOnly{Writer: &sent}, &tls.Config{ServerName: bulkHost}).Handshake()
+	return sent.Bytes()
+})
+
+// writeOnly is a connection that takes all and answers nothing.
+type writeOnly struct {
+	net.Conn
+	io.Writer
+}
+
+func (w writeOnly) Write(b []byte) (int, error) { return w.Writer.Write(b) }
+func (w writeOnly) Read([]byte) (int, error)    { return 0, io.EOF }
+
+func dialBulk(addr string) net.Conn {
+	conn, hello := dial(addr), bytes.Clone(bulkHello())
+	rand.Read(hello[11:43]) // the random: the gateway refuses a hello that it is passing on already
+	harness.Must(conn.Write(hello))
+	return conn
+}
+
+// openIdle opens connections on which one byte has come back, so that they are there from end to end,
+// until the end.
+func openIdle(b *harness.B, addr string, n int) {
+	for range n {
+		conn := dialBulk(addr)
+		b.Cleanup(conn.Close)
+		receive(conn, 1)
+		conn.SetDeadline(time.Time{})
+	}
 }

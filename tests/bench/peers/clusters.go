@@ -1,65 +1,204 @@
-package main
+package peers
 
 import (
+	"context"
 	"fmt"
-	"net/netip"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"google.golang.org/grpc"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+	"github.com/isthmus-mesh/isthmus/tests/bench/harness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
 
-// ours is the cluster whose service is measured, and elsewhere one that is not there.
-const (
-	ours      = "west"
-	elsewhere = "elsewhere"
-	namespace = "shop"
-	source    = "bench"
-)
+// start is what the service that is measured needs to know.
+type start struct {
+	Certificates            harness.Certificates
+	Exports, Peers, Watched int // Watched: apps of each peer that the watcher may call
+}
 
-// exports is how many apps each cluster exports to each other one: a multiple of callees.
-var exports = 1000
+// sight is that the watcher's view has an app, by its ID, that may be called or not.
+type sight struct {
+	App   string
+	Ready bool
+}
+
+// seen is when, as Unix time in nanoseconds.
+type seen struct {
+	Sight sight
+	At    int64
+}
+
+// service runs the service that is measured, and answers the benchmark.
+func service(b *harness.B, begin start) map[string]any {
+	var told told
+	s := b.NewService(harness.Config{Cluster: ours, Certificates: begin.Certificates, Peers: true, Watch: told.watch})
+	s.Run(b, func(ctx context.Context) error { return process.SaveMemory(ctx, s.Topology.Ready()) })
+	w := &catalog.AppEndpoints{App: watcher}
+	clusters := map[string]*catalog.Cluster{} // that may ask, and are not asked yet
+	objects := []catalog.Object{w}
+	for i := range begin.Peers {
+		for j := range begin.Watched {
+			w.Endpoints = append(w.Endpoints, catalog.Endpoint{App: appOf(peerName(i), j)})
+		}
+		clusters[peerName(i)] = &catalog.Cluster{Name: peerName(i), StaleAfter: catalog.DefaultStaleAfter}
+		objects = append(objects, clusters[peerName(i)])
+	}
+	s.Clusters.Store(slices.Collect(maps.Values(clusters)))
+	harness.Apply(b, s.Topology, fill(ours, "*", begin.Exports, 0, objects...))
+	var mu sync.Mutex
+	var sights []seen
+	b.Go(func(ctx context.Context) error {
+		follow(ctx, s.Topology, func(one seen) {
+			mu.Lock()
+			defer mu.Unlock()
+			sights = append(sights, one)
+		})
+		return nil
+	})
+	return map[string]any{
+		"PeerAddress": s.PeerListener.Addr().String, "Memory": harness.Settled, "Told": told.load,
+		"Seen": func() []seen {
+			mu.Lock()
+			defer mu.Unlock()
+			defer func() { sights = nil }()
+			return sights
+		},
+		"Change": func(n int) {
+			for i := range n {
+				harness.Apply(b, s.Topology, flip(ours, i/2, i))
+				time.Sleep(50 * time.Millisecond)
+			}
+		},
+		// Link adds gateways, and answers how long it took until each of their clusters had said all that it
+		// exports, and could be relied on.
+		"Link": func(gateways map[string]string) time.Duration {
+			began := time.Now()
+			var change topology.ObjectChange
+			for name, gateway := range gateways {
+				asked := *clusters[name]
+				asked.Gateways = []string{gateway}
+				clusters[name] = &asked
+				change.Put = append(change.Put, &asked)
+			}
+			linked := 0
+			for _, c := range clusters {
+				linked += len(c.Gateways)
+			}
+			harness.Apply(b, s.Topology, topology.Change{Objects: &change})
+			s.Clusters.Store(slices.Collect(maps.Values(clusters)))
+			b.Await("all clusters are heard", time.Millisecond, func() { heard(b, s.Topology, linked) })
+			took := time.Since(began)
+			s.Topology.Settle()
+			return took
+		},
+	}
+}
+
+// heard fails unless so many clusters are heard.
+func heard(ctx context.Context, t *topology.Topology, clusters int) {
+	for _, s := range harness.Must(t.Inventory().Report(ctx, watcher, watcher)).Clusters {
+		if s.Heard {
+			clusters--
+		}
+	}
+	harness.Assert(clusters == 0, "not all clusters are heard")
+}
+
+// follow follows the decisions in the watcher's view until ctx ends.
+func follow(ctx context.Context, t *topology.Topology, note func(seen)) {
+	sub := t.Subscribe(watcher)
+	defer sub.Close()
+	for before, err := sub.Next(ctx, nil); err == nil; {
+		var view *catalog.View
+		if view, err = sub.Next(ctx, before); err != nil {
+			return
+		}
+		at := time.Now().UnixNano()
+		for edit := range view.Entries.Diff(&before.Entries, func(a, b *catalog.Entry) bool { return a == b }) {
+			if !edit.Remove {
+				note(seen{sight{edit.App.ID, edit.Value.Outcome() == catalog.OK}, at})
+			}
+		}
+		before = view
+	}
+}
+
+// told counts what a server of exports says.
+type told struct {
+	exports atomic.Int64 // that were sent
+	firsts  atomic.Int64 // first sets that are complete
+}
+
+// sent is what was said so far.
+type sent struct{ Exports, Firsts int64 }
+
+func (t *told) load() sent { return sent{t.exports.Load(), t.firsts.Load()} }
+
+// watch counts what is sent on one stream.
+func (t *told) watch(server any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(server, &countedStream{ServerStream: ss, told: t})
+}
+
+type countedStream struct {
+	grpc.ServerStream
+	told     *told
+	complete bool // of the goroutine that sends
+}
+
+// SendMsg sends a message, and counts what is in it.
+func (s *countedStream) SendMsg(m any) error {
+	err := s.ServerStream.SendMsg(m)
+	if m, ok := m.(*pb.ExportsResponse); ok && err == nil {
+		s.told.exports.Add(int64(len(m.GetPut())))
+		if !s.complete && !m.GetMore() {
+			s.complete = true
+			s.told.firsts.Add(1)
+		}
+	}
+	return err
+}
 
 func peerName(i int) string { return fmt.Sprintf("peer-%03d", i) }
 
-// appOf is the i-th app of a cluster.
-func appOf(cluster string, i int) catalog.App {
-	return catalog.App{Namespace: namespace, ID: fmt.Sprintf("%s-app-%05d", cluster, i)}
+// peer is another cluster.
+type peer struct {
+	*harness.Service
+	name        string
+	told        told
+	asked, asks *servers.Proxy // through which the service's connections to it go, and its own to the service
 }
 
-// watcher is the app whose sidecar sees the changes.
-var watcher = catalog.App{Namespace: namespace, ID: "watcher"}
-
-// caller is the i-th of the apps that may call all that the first peer exports, each so
-// many of them.
-func caller(i int) catalog.App {
-	return catalog.App{Namespace: namespace, ID: fmt.Sprintf("caller-%02d", i)}
+// startPeer starts a cluster that exports to ours and has a link to it, until the end.
+func startPeer(b *harness.B, certificates harness.Certificates, name, service string, exports, others int) *peer {
+	p := &peer{name: name}
+	p.Service = b.NewService(harness.Config{Cluster: name, Certificates: certificates, Peers: true, Watch: p.told.watch})
+	p.asked, p.asks = harness.Must(servers.NewProxy(p.PeerListener.Addr().String())), harness.Must(servers.NewProxy(service))
+	b.Defer(p.asked.Close)
+	b.Defer(p.asks.Close)
+	west := &catalog.Cluster{Name: ours, Gateways: []string{p.asks.Addr()}, StaleAfter: catalog.DefaultStaleAfter}
+	p.Clusters.Store([]*catalog.Cluster{west})
+	p.Run(b)
+	harness.Apply(b, p.Topology, fill(name, ours, exports, others, west))
+	return p
 }
 
-const callees = 20
+// cut ends every connection between this peer and the service, and takes none until mend.
+func (p *peer) cut() { p.asked.Refuse(); p.asks.Refuse() }
 
-// instance is the one instance of the i-th app of a cluster.
-func instance(cluster string, i int, draining bool) catalog.Instance {
-	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 50002)
-	return catalog.Instance{ID: address.String(), App: appOf(cluster, i), Address: address, Draining: draining}
-}
+func (p *peer) mend() { harness.Check(p.asked.Mend()); harness.Check(p.asks.Mend()) }
 
-// flip makes the i-th app of a cluster ready or not.
-func flip(cluster string, i int, ready bool) topology.Change {
-	return topology.Change{Instances: []topology.InstanceChange{{Source: source, Put: []catalog.Instance{instance(cluster, i, !ready)}}}}
-}
-
-// fill is a cluster with apps that it exports: the first of them to one cluster, "*" for
-// all, and so many others to one that is not there.
-func fill(cluster, to string, others int, more ...catalog.Object) topology.Change {
-	objects := &topology.ObjectChange{Full: true, Put: more}
-	instances := topology.InstanceChange{Source: source}
-	for i := range exports + others {
-		allow := catalog.Allow{Cluster: to, Namespace: namespace}
-		if i >= exports {
-			allow.Cluster = elsewhere
-		}
-		objects.Put = append(objects.Put, &catalog.AppExport{App: appOf(cluster, i), Allow: []catalog.Allow{allow}})
-		instances.Put = append(instances.Put, instance(cluster, i, false))
-	}
-	return topology.Change{Objects: objects, Instances: []topology.InstanceChange{instances}}
+// traffic is the bytes that have gone through all connections, as the service sees it: TLS included,
+// TCP and IP not.
+func (p *peer) traffic() (in, out float64) {
+	asked, asks := p.asked.Traffic(), p.asks.Traffic()
+	return float64(asked.Received + asks.Sent), float64(asked.Sent + asks.Received)
 }

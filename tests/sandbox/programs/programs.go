@@ -137,6 +137,8 @@ var All = []Program{
 	packed("dnsperf", Benchmarks, "-h", "dnsperf", "dnsperf"),
 	packed("knotd", Benchmarks, "-V", "knot", "knot"),
 	packed("nsd", Benchmarks, "-v", "nsd", "nsd"),
+	packed("nginx", Benchmarks, "-v", "nginx", "nginx", "libnginx-mod-stream"),
+	packed("sniproxy", Benchmarks, "-V", "sniproxy", "sniproxy"),
 }
 
 func chromium() Program {

@@ -1,10 +1,13 @@
 package zone
 
 import (
+	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -112,6 +115,70 @@ func BenchmarkKept(b *testing.B) {
 		b.ReportMetric(float64(heap()-before)/apps, "B/app")
 	}
 	runtime.KeepAlive(view)
+}
+
+// BenchmarkNames measures from an instance's change until an answer shows it, by the number of names, and
+// what so many cost: the start, memory, and answers to one name after the other.
+func BenchmarkNames(b *testing.B) {
+	for names := 1000; names <= 1_000_000 && (names == 1000 || !testing.Short()); names *= 10 {
+		b.Run(strconv.Itoa(names), func(b *testing.B) { benchmarkNames(b, names) })
+	}
+}
+
+func benchmarkNames(b *testing.B, names int) {
+	address := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 50002)
+	}
+	instance := func(i int) catalog.Instance {
+		return catalog.Instance{ID: "1", App: catalog.App{Namespace: "shop", ID: fmt.Sprintf("app-%07d", i)}, Address: address(i)}
+	}
+	before := heap()
+	w := newWorld(b, west)
+	c := topology.InstanceChange{Source: "test"}
+	for i := range names {
+		c.Put = append(c.Put, instance(i))
+	}
+	begin := time.Now()
+	w.apply(topology.Change{Instances: []topology.InstanceChange{c}}, full())
+	figures := map[string]float64{"ms-to-ready": float64(time.Since(begin).Microseconds()) / 1e3}
+	c.Put = nil
+	out, packet := make([]byte, 0, 65535), make([]byte, 0, 512)
+	shows := func(i int) bool { // the i-th app's answer ends with its address
+		packet = append(packet[:0], 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 11)
+		packet = append(fmt.Appendf(packet, "app-%07d", i), "\x04shop\x07isthmus\x08internal\x00\x00\x01\x00\x01"...)
+		m, _ := w.Answer(query(asking{as: "shop/checkout"}, packet), out)
+		a := address(i).Addr().As4()
+		return len(m) > 16 && m[7] == 1 && string(m[len(m)-4:]) == string(a[:])
+	}
+	for _, turn := range []string{"ns-an-answer", "ns-again"} {
+		begin := time.Now()
+		for i := range names {
+			if !shows(i) {
+				b.Fatalf("app %d has no address", i)
+			}
+		}
+		figures[turn] = float64(time.Since(begin).Nanoseconds()) / float64(names)
+	}
+	figures["B/name"] = float64(heap()-before) / float64(names)
+	var took []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		i := len(took) / 2 * 37 % names
+		put := instance(i)
+		put.Draining = len(took)%2 == 0
+		begin := time.Now()
+		w.apply(topology.Change{Instances: []topology.InstanceChange{{Source: "test", Put: []catalog.Instance{put}}}})
+		if shows(i) == put.Draining {
+			b.Fatalf("change %d of app %d does not show in its answer", len(took), i)
+		}
+		took = append(took, time.Since(begin))
+	}
+	slices.Sort(took)
+	figures["change-p50-µs"] = float64(took[len(took)/2].Nanoseconds()) / 1e3
+	figures["p99-µs"] = float64(took[len(took)*99/100].Nanoseconds()) / 1e3
+	for name, value := range figures {
+		b.ReportMetric(value, name)
+	}
 }
 
 func heap() int64 {
