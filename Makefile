@@ -153,12 +153,13 @@ simulate: ## thousands of random histories of three clusters, on a fake clock; R
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.
 BENCH ?=
+unless-short = $(if $(filter -short,$(BENCH)),$(2),$(1))
 .PHONY: bench-go bench-guard bench-resolve bench-call bench-actors bench-console bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns
 bench: bench-go bench-guard bench-resolve bench-call bench-actors bench-console bench-scale bench-fanout bench-xds bench-peers bench-stores bench-gateway bench-dns ## every table of docs/reference/figures/performance.md and docs/explanation/scale.md
 
 bench-go: ## Go benchmarks of the packages that a lookup and a change go through
-	go test -run '^$$' -bench . -benchtime 200ms ./internal/live ./catalog ./tracing ./nameresolution $(BENCH)
-	go test -run '^$$' -bench 'ChangesOf|Moves|Assign|Offers' -benchtime 200x ./resolver-service/topology $(BENCH)
+	go test -run '^$$' -bench . -benchtime $(call unless-short,200ms,1x) ./internal/live ./catalog ./tracing ./nameresolution
+	go test -run '^$$' -bench 'ChangesOf|Moves|Assign|Offers' -benchtime $(call unless-short,200x,1x) ./resolver-service/topology
 
 bench-guard: ## what the guard costs a call, beside Dapr's accessControl
 	cd $(DAPRD_MODULE) && go test -run '^$$' -bench Guard -tags $(DAPRD_TAGS) ./component
@@ -176,7 +177,7 @@ bench-console: build ## what pages of the console cost, and browsers that stay o
 	@go run ./tests/bench console $(BENCH)
 
 bench-scale: ## what a change costs, by the size of the cluster
-	@go test -run '^$$' -bench InstanceChanges -benchtime 2s ./resolver-service/topology $(BENCH)
+	@go test -run '^$$' -bench '$(call unless-short,InstanceChanges,InstanceChanges/apps=100[^0])' -benchtime $(call unless-short,2s,10x) ./resolver-service/topology
 
 bench-fanout: ## how soon 1,000 sidecars see a change
 	@go run ./tests/bench fanout $(BENCH)
@@ -188,13 +189,13 @@ bench-peers: ## what 2, 10 and 100 other clusters cost, with 1,000 exports each
 	@go run ./tests/bench peers $(BENCH)
 
 bench-stores: ## from a write to a config store to its delivery, beside the store's own watch; a start; requests at rest
-	@go test -run '^$$' -bench Deliver -benchtime 200x ./configstore/... $(BENCH)
-	@go test -run '^$$' -bench 'Start|Questions' -benchtime 2x ./configstore/... $(BENCH)
-	@go test -run '^$$' -bench AtRest -benchtime 1x ./configstore/... $(BENCH)
+	@go test -run '^$$' -bench Deliver -benchtime $(call unless-short,1000x,10x) ./configstore/...
+	@go test -run '^$$' -bench 'Start|Questions' -benchtime $(call unless-short,3x,1x) ./configstore/...
+	@go test -run '^$$' -bench AtRest -benchtime $(call unless-short,60x,3x) ./configstore/...
 
 bench-gateway: ## the gateway beside HAProxy, nginx and sniproxy
 	@go run ./tests/bench gateway $(BENCH)
 
 bench-dns: build ## DNS beside Knot, NSD and CoreDNS, asked by dnsperf; and what 1,000,000 names cost
 	@go run ./tests/bench dns $(BENCH)
-	@go test -run '^$$' -bench Names -benchtime 1000x ./resolver-service/edges/dns/zone $(BENCH)
+	@go test -run '^$$' -bench '$(call unless-short,Names,Names/^1000$$)' -benchtime 1000x ./resolver-service/edges/dns/zone

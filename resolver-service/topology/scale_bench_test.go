@@ -48,16 +48,13 @@ func instanceOf(a catalog.App, i, j int) catalog.Instance {
 // cluster, with and without selections, and then by how many apps may call the changed one. What it
 // costs must follow what it reaches, and not how large the cluster is.
 func BenchmarkInstanceChanges(b *testing.B) {
-	sizes, callers := []int{100, 1_000, 10_000}, []int{100, 1_000, 9_999}
-	if testing.Short() {
-		sizes, callers = []int{100}, []int{50}
-	}
+	sizes := []int{100, 1_000, 10_000}
 	for _, callees := range []int{20, 0} {
 		for _, apps := range sizes {
 			b.Run(fmt.Sprintf("apps=%d,callees=%d", apps, callees), func(b *testing.B) { instanceChanges(b, apps, callees, 0) })
 		}
 	}
-	for _, popular := range callers {
+	for _, popular := range []int{100, 1_000, 9_999} {
 		b.Run(fmt.Sprintf("callers=%d", popular), func(b *testing.B) { instanceChanges(b, sizes[len(sizes)-1], 20, popular) })
 	}
 }
