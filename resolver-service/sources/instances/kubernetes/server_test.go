@@ -37,7 +37,7 @@ func (c *cluster) prepare() (err error) {
 		return err
 	}
 	for _, args := range []string{
-		"apply -f ../../../deploy/kubernetes/rbac.yaml", "create namespace shop", "create namespace finance",
+		"apply -f ../../../../deploy/kubernetes/rbac.yaml", "create namespace shop", "create namespace finance",
 		"create clusterrolebinding service --clusterrole=isthmus-instances --user=service",
 		"create clusterrolebinding zones --clusterrole=isthmus-instances --user=zones",
 		"create clusterrolebinding zones-pods --clusterrole=isthmus-instances-pods --user=zones",
