@@ -1,12 +1,15 @@
 package file
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -28,7 +31,8 @@ func BenchmarkStartWith10000(b *testing.B) {
 	storetest.BenchmarkStart(b, 10_000, func() configstore.ReadWriter { return open(b, dir) })
 }
 
-// BenchmarkRenameToDeliver has a file renamed into place, beside 10,000 others.
+// BenchmarkRenameToDeliver has a file renamed into place, beside 10,000 others, and beside it the
+// smallest program with fsnotify, which reads that file.
 func BenchmarkRenameToDeliver(b *testing.B) {
 	dir := b.TempDir()
 	for i := range 10_000 {
@@ -46,7 +50,32 @@ func BenchmarkRenameToDeliver(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-	}, nil)
+	}, func(ctx context.Context, seen chan<- time.Time) { bareWatch(ctx, b, dir, seen) })
+}
+
+func bareWatch(ctx context.Context, b *testing.B, dir string, seen chan<- time.Time) {
+	b.Helper()
+	events, err := fsnotify.NewWatcher()
+	if err == nil {
+		err = events.Add(dir)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	path := filepath.Join(dir, "east.yaml")
+	go func() {
+		defer events.Close()
+		for {
+			select {
+			case e := <-events.Events:
+				if _, err := os.ReadFile(path); e.Name == path && err == nil {
+					seen <- time.Now()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 }
 
 // BenchmarkWriteBeside10000 is one object written where each of 10,000 others has a file.

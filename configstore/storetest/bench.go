@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func BenchmarkDeliver(b *testing.B, s configstore.Store, write func(*catalog.Clu
 	figures := map[string][]time.Duration{}
 	note := func(name string, took time.Duration) { figures[name] = append(figures[name], took) }
 	for i := 0; b.Loop(); i++ {
+		time.Sleep(time.Millisecond + rand.N(3*time.Millisecond)) // in step with nothing
 		begin := time.Now()
 		write(Cluster("east", fmt.Sprint("n", i)))
 		note("wrote", time.Since(begin))
