@@ -46,7 +46,11 @@ func (r *running) checksOf(limit answers.Limit) (faults []check.Result) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	check.Sort(faults)
+	sorted := check.Messages(faults)
+	check.Sort(sorted)
+	for i, m := range sorted {
+		faults[i] = check.Result{Check: m.GetCheck(), Level: check.Level(m.GetLevel()), Kind: m.GetKind(), Name: m.GetName(), Found: m.GetFound(), Fix: m.GetFix()}
+	}
 	return faults
 }
 

@@ -89,7 +89,7 @@ func TestFilesThatCantBeUsedAreNamed(t *testing.T) {
 // TestAFileThatCantBeUsedIsAWarning in status and checks.
 func TestAFileThatCantBeUsedIsAWarning(t *testing.T) {
 	now := &v1alpha1.StatusResponse{Trust: []*v1alpha1.TrustStatus{{Use: identity.ConfiguredFile, Subject: "store.consul.token", Error: "the file is empty"}}}
-	if wrong := show.Unhealthy(now, time.Now()); !slices.ContainsFunc(wrong, func(p show.Problem) bool { return strings.Contains(fmt.Sprint(p), "the file is empty") }) {
+	if wrong := show.Unhealthy(now, time.Now()); !slices.ContainsFunc(wrong, func(p *v1alpha1.Unhealthy) bool { return strings.Contains(fmt.Sprint(p), "the file is empty") }) {
 		t.Errorf("status says %v", wrong)
 	}
 	found := check.Look(&check.Facts{Now: time.Now(), Status: now})

@@ -54,14 +54,14 @@ func TestTheGraphTellsWhomAClusterThatIsAwayHarms(t *testing.T) {
 		head + "b}\nspec: {endpoints: [{app: orders, whenStale: serve}, {app: stock, routes: [{cluster: east}, {cluster: local, priority: 1}]}]}\n")
 	client := v1alpha1.NewInventoryClient(west.connect(identity.CLIApp("")))
 	harm := func() (text string) {
-		g := &show.Graph{}
+		g := &v1alpha1.GraphResponse{}
 		stream, err := client.Graph(t.Context(), &v1alpha1.GraphRequest{Via: "east"})
-		if err := all(stream, err, g.Add); err != nil {
+		if err := all(stream, err, func(m *v1alpha1.GraphResponse) { show.AddGraph(g, m) }); err != nil {
 			t.Fatal(err)
 		}
-		g.Filter(show.GraphFilter{Clusters: []string{"east"}})
-		for _, c := range g.Calls {
-			text += fmt.Sprintf("%s>%s %s, ", c.Caller[5:], c.Callee[5:], c.Harm)
+		show.Filter(g, show.GraphFilter{Clusters: []string{"east"}})
+		for _, c := range g.GetCalls() {
+			text += fmt.Sprintf("%s>%s %s, ", c.GetCaller().GetId(), c.GetCallee().GetId(), c.GetHarm())
 		}
 		return text
 	}

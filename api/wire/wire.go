@@ -73,28 +73,9 @@ func Decision(d *catalog.Decision) *pb.Decision {
 	}
 	for i, r := range d.Routes {
 		m.Routes[i] = &pb.RouteDecision{
-			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken, Reason: r.Reason,
+			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken || r.Share > 0, Reason: r.Reason,
 			Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault,
 		}
 	}
 	return m
-}
-
-// ParseDecision reads a decision.
-func ParseDecision(m *pb.Decision) (catalog.Decision, error) {
-	outcome, err := catalog.ParseOutcome(m.GetOutcome())
-	if err != nil {
-		return catalog.Decision{}, err
-	}
-	d := catalog.Decision{
-		Outcome: outcome, Address: m.GetAddress(), Cluster: m.GetCluster(), Gateway: m.GetGateway(),
-		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(), Notes: m.GetNotes(),
-	}
-	for _, r := range m.GetRoutes() {
-		d.Routes = append(d.Routes, catalog.RouteDecision{
-			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(), Ready: int(r.GetReady()), Taken: r.GetTaken(), Reason: r.GetReason(),
-			Shards: int(r.GetShards()), Draining: int(r.GetDraining()), Ramp: int(r.GetRamp()), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(), Fault: r.GetFault(),
-		})
-	}
-	return d, nil
 }

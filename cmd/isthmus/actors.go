@@ -74,12 +74,11 @@ func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output
 	if err := catalog.CheckActorType(typ); err != nil {
 		return misused(fmt.Errorf("--actor: %w", err))
 	}
-	var d show.Decision
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
+	var d *v1alpha1.Decision
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
 			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, Actor: typ,
 		})
-		d = show.DecisionOf(answer)
 		return err
 	})
 	if err != nil {
@@ -90,7 +89,7 @@ func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output
 	} else {
 		err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 	}
-	if err == nil && d.Outcome != catalog.OK.String() {
+	if err == nil && d.GetOutcome() != catalog.OK.String() {
 		err = errReported
 	}
 	return err

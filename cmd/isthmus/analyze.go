@@ -49,13 +49,13 @@ as when an app is still to be started. With a warning the exit code is 1.`,
 		if err != nil {
 			return err
 		}
-		a := show.AnalysisOf(answer, set.Objects)
+		show.Analyzed(answer, set.Objects)
 		if output.Format == show.Table {
-			a.Write(show.ScreenOf(cmd.OutOrStdout()))
-		} else if err := show.Print(cmd.OutOrStdout(), output.Format, "Analysis", a); err != nil {
+			show.Analysis(show.ScreenOf(cmd.OutOrStdout()), answer)
+		} else if err := show.Print(cmd.OutOrStdout(), output.Format, "Analysis", answer); err != nil {
 			return err
 		}
-		if a.Warnings > 0 {
+		if answer.GetWarnings() > 0 {
 			return errReported
 		}
 		return nil

@@ -97,26 +97,24 @@ func (c *connection) changeShown(cmd *cobra.Command, output show.Format, dryRun 
 	if err != nil {
 		return err
 	}
-	applied := show.AppliedOf(answer, true)
-	if err := applied.AddDiffs(answer, objects); err != nil {
+	if err := show.AddDiffs(answer, objects); err != nil {
 		return err
 	}
 	if out := cmd.OutOrStdout(); output == show.Table {
-		if err := show.Diffs(out, applied, show.Colours(out)); err != nil {
+		if err := show.Diffs(out, answer, show.Colours(out)); err != nil {
 			return err
 		}
 	}
 	if !dryRun {
-		if answer, err = ask(answer); err != nil {
+		shown := answer
+		if answer, err = ask(shown); err != nil {
 			return err
 		}
-		written := show.AppliedOf(answer, false)
-		for i := range written.Results {
-			written.Results[i].Diff = applied.Results[i].Diff
+		for i, r := range answer.GetResults() {
+			r.Diff = shown.GetResults()[i].GetDiff()
 		}
-		applied = written
 	}
-	return printApplied(cmd, output, applied)
+	return printApplied(cmd, output, answer, dryRun)
 }
 
 // pin makes a request hold only for the state of the store that an answer was made of: set gives an
@@ -146,7 +144,7 @@ func (c *connection) change(cmd *cobra.Command, output show.Format, dryRun bool,
 	if err != nil {
 		return err
 	}
-	return printApplied(cmd, output, show.AppliedOf(answer, dryRun))
+	return printApplied(cmd, output, answer, dryRun)
 }
 
 // announce says which cluster a command writes to, before it does, and on standard error. It
@@ -159,14 +157,18 @@ func announce(ctx context.Context, cmd *cobra.Command, conn *client.Conn) error 
 	return err
 }
 
-func printApplied(cmd *cobra.Command, output show.Format, applied show.Applied) error {
-	for _, warning := range applied.Warnings {
+func printApplied(cmd *cobra.Command, output show.Format, answer *v1alpha1.ApplyResponse, dryRun bool) error {
+	answer.DryRun = dryRun
+	if answer.GetCounts() == nil {
+		answer.Counts = &v1alpha1.EffectCounts{}
+	}
+	for _, warning := range answer.GetWarnings() {
 		show.Say(cmd.ErrOrStderr(), "warning: %s\n", warning)
 	}
 	if output == show.Table {
-		return show.Apply(show.ScreenOf(cmd.OutOrStdout()), applied)
+		return show.Apply(show.ScreenOf(cmd.OutOrStdout()), answer)
 	}
-	return show.Print(cmd.OutOrStdout(), output, "Change", applied)
+	return show.Print(cmd.OutOrStdout(), output, "Change", answer)
 }
 
 func fileFlag(cmd *cobra.Command) *[]string {

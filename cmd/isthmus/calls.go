@@ -19,7 +19,7 @@ import (
 
 // callers are who may call apps of this cluster and who has.
 type callers struct {
-	all        []show.Call
+	all        []*v1alpha1.Call
 	undeclared uint32
 	unobserved []string // apps with the reason why their callers may be unseen
 	elsewhere  int      // apps whose sidecars report to other replicas
@@ -27,7 +27,6 @@ type callers struct {
 
 // calls asks who may call whom and who has. cluster is that of the caller, where both are named.
 func (c *connection) calls(cmd *cobra.Command, callee catalog.App, cluster string, caller catalog.App) (who callers, err error) {
-	who.all = []show.Call{}
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{
 			Callee: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID}, Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
@@ -38,7 +37,7 @@ func (c *connection) calls(cmd *cobra.Command, callee catalog.App, cluster strin
 				who.undeclared = callee.GetUndeclared()
 				who.all = append(who.all, show.CallsOf(callee)...)
 				if why := callee.GetNotObserved(); why != "" {
-					who.unobserved = append(who.unobserved, callee.GetApp().GetNamespace()+"/"+callee.GetApp().GetId()+": "+why)
+					who.unobserved = append(who.unobserved, show.Name(callee.GetApp())+": "+why)
 				}
 				if callee.GetElsewhere() {
 					who.elsewhere++
@@ -102,11 +101,11 @@ observed" where no guard would see a call.`,
 		if err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(who.all, func(call show.Call) bool {
-			return *unseen && (call.Seen() || !call.Declared) || *undeclared && (call.Declared || !call.Seen())
+		all := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool {
+			return *unseen && (show.Seen(call) || !call.GetDeclared()) || *undeclared && (call.GetDeclared() || !show.Seen(call))
 		})
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+			return show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
@@ -169,16 +168,16 @@ sees the calls of an app: then nobody knows.`,
 			return err
 		}
 		seen := 0
-		for i := range who.all {
-			if who.all[i].Seen() {
+		for _, call := range who.all {
+			if show.Seen(call) {
 				seen++
 			}
 		}
-		all := slices.DeleteFunc(who.all, func(call show.Call) bool { return !call.CutOff() })
+		all := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool { return !show.CutOff(call) })
 		who.writeUnobserved(cmd.ErrOrStderr())
 		switch {
 		case output.Format != show.Table:
-			err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+			err = show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 		case len(all) == 0 && len(who.unobserved) > 0:
 			show.Say(cmd.OutOrStdout(), "of %d callers seen, enforcing would refuse none; %d apps are not observed\n", seen, len(who.unobserved))
 		case len(all) == 0:
@@ -205,9 +204,9 @@ func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *f
 	if err != nil {
 		return err
 	}
-	all := slices.DeleteFunc(who.all, func(call show.Call) bool { return !call.Declared || call.Rule == "" })
+	all := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool { return !call.GetDeclared() || call.GetRule() == "" })
 	if output.Format != show.Table {
-		return show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+		return show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 	}
 	if len(all) == 0 && who.undeclared == 0 {
 		show.Say(cmd.OutOrStdout(), "nobody may call %s here: no AppEndpoints holds it with a route here, and no AppExport allows another cluster\n", app)
@@ -237,10 +236,10 @@ func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, out
 	if err != nil {
 		return err
 	}
-	all := slices.DeleteFunc(who.all, func(call show.Call) bool { return call.Cluster != cluster || call.App != caller })
-	in := slices.ContainsFunc(all, func(call show.Call) bool { return call.Rule != "" })
+	all := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool { return call.GetCluster() != cluster || show.Caller(call) != caller })
+	in := slices.ContainsFunc(all, func(call *v1alpha1.Call) bool { return call.GetRule() != "" })
 	if output.Format != show.Table {
-		err = show.Print(cmd.OutOrStdout(), output.Format, "CallList", show.ListOf(all))
+		err = show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 	} else {
 		show.Inbound(cmd.OutOrStdout(), from, app.String(), all)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -62,14 +63,14 @@ Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use
 		if output.Format == show.Table {
 			err = show.Diagnose(cmd.OutOrStdout(), checked, *all)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, "Diagnosis", *checked)
+			err = show.Print(cmd.OutOrStdout(), output.Format, "Diagnosis", checked)
 		}
 		switch {
 		case err != nil:
 			return err
-		case checked.Fail > 0:
+		case checked.GetFail() > 0:
 			return errFaults
-		case checked.Warn > 0:
+		case checked.GetWarn() > 0:
 			return errReported
 		}
 		return nil
@@ -119,12 +120,12 @@ const checkAgain = 2 * time.Second
 
 // until makes rounds until all is well, for so long at most, and returns the last. It tells on standard
 // error what it waits for, when that changes.
-func (e *examination) until(limit time.Duration) (*show.Diagnosis, error) {
+func (e *examination) until(limit time.Duration) (*v1alpha1.CheckResponse, error) {
 	end := time.Now().Add(limit)
 	said := ""
 	for {
 		checked, err := e.round()
-		if limit == 0 || err == nil && checked.Fail+checked.Warn == 0 || time.Until(end) < checkAgain {
+		if limit == 0 || err == nil && checked.GetFail()+checked.GetWarn() == 0 || time.Until(end) < checkAgain {
 			return checked, err
 		}
 		if now := waitsFor(checked, err); now != said {
@@ -138,44 +139,42 @@ func (e *examination) until(limit time.Duration) (*show.Diagnosis, error) {
 }
 
 // waitsFor names the checks that are not well.
-func waitsFor(d *show.Diagnosis, err error) string {
+func waitsFor(d *v1alpha1.CheckResponse, err error) string {
 	if err != nil {
 		return err.Error()
 	}
 	var all []string
-	for _, r := range d.Results {
-		if r.Level != string(check.OK) {
-			all = append(all, strings.TrimSpace(r.Check+" "+r.Subject.Name))
+	for _, r := range d.GetResults() {
+		if r.GetLevel() != string(check.OK) {
+			all = append(all, strings.TrimSpace(r.GetCheck()+" "+r.GetName()))
 		}
 	}
 	return strings.Join(all, ", ")
 }
 
 // round makes all checks once. The error is one of wrong use.
-func (e *examination) round() (*show.Diagnosis, error) {
+func (e *examination) round() (*v1alpha1.CheckResponse, error) {
 	ctx, cancel := context.WithTimeout(e.cmd.Context(), e.timeout)
 	defer cancel()
-	var cluster string
-	var results []check.Result
+	d := &v1alpha1.CheckResponse{}
 	var status *v1alpha1.StatusResponse
 	if !e.pre {
 		way := &check.Way{Service: e.options.Service(), Version: programVersion(), BySentry: e.options.Sentry != ""}
 		var err error
-		if cluster, status, results, err = e.service(ctx, way); err != nil {
+		if status, err = e.service(ctx, way, d); err != nil {
 			return nil, misused(err)
 		}
-		results = append(check.Command(way), results...)
+		d.Results = append(check.Messages(check.Command(way)), d.GetResults()...)
 	}
 	if e.pre || e.options.OnKubernetes() {
 		of, err := e.kubernetes(status)
 		if err != nil {
 			return nil, err
 		}
-		results = append(results, of...)
+		d.Results = append(d.Results, check.Messages(of)...)
 	}
-	check.Sort(results)
-	checked := show.DiagnosisOf(cluster, results)
-	return &checked, nil
+	check.Sort(d.GetResults())
+	return show.Diagnosed(d), nil
 }
 
 // kubernetes looks at the cluster of the kubeconfig.
@@ -203,14 +202,14 @@ func (e *examination) kubernetes(status *v1alpha1.StatusResponse) ([]check.Resul
 
 // service has the service check itself, and notes how the way there was. The status is for the checks
 // of a Kubernetes cluster.
-func (e *examination) service(ctx context.Context, way *check.Way) (cluster string, now *v1alpha1.StatusResponse, all []check.Result, misuse error) {
+func (e *examination) service(ctx context.Context, way *check.Way, all *v1alpha1.CheckResponse) (now *v1alpha1.StatusResponse, misuse error) {
 	o := e.options
 	o.Note = nil                    // the checks say it
 	way.Sentry = o.CheckSentry(ctx) // without it, a kept certificate or the operator socket may do
 	conn, err := client.Dial(ctx, o)
 	if err != nil {
 		way.Err, way.Own = cmp.Or(way.Sentry, err), !o.OnKubernetes()
-		return "", nil, nil, nil
+		return nil, nil
 	}
 	defer conn.Close()
 	failed := func(err error) {
@@ -220,7 +219,7 @@ func (e *examination) service(ctx context.Context, way *check.Way) (cluster stri
 	if o.Unnamed() && o.Cluster != "" { // otherwise its certificate says which cluster's it is
 		if _, err := conn.ClusterName(ctx); err != nil {
 			failed(err)
-			return "", nil, nil, nil
+			return nil, nil
 		}
 	}
 	begin := time.Now()
@@ -230,23 +229,21 @@ func (e *examination) service(ctx context.Context, way *check.Way) (cluster stri
 			now := time.Now()
 			way.Unsure = now.Sub(begin)
 			way.Ahead = time.UnixMilli(m.GetNowUnixMs()).Sub(now)
-			way.ServiceVersion, cluster = m.GetVersion(), m.GetCluster()
+			way.ServiceVersion = m.GetVersion()
 		}
-		for _, r := range m.GetResults() {
-			all = append(all, check.ResultOf(r))
-		}
+		proto.Merge(all, m)
 		return nil
 	})
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.NotFound, codes.InvalidArgument:
-		return cluster, nil, nil, conn.Explain(err)
+		return nil, conn.Explain(err)
 	default:
 		failed(err)
-		return cluster, nil, all, nil
+		return nil, nil
 	}
 	if o.OnKubernetes() {
 		now, _ = v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{}) // what takes it is left out otherwise
 	}
-	return cluster, now, all, nil
+	return now, nil
 }

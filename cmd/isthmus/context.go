@@ -51,11 +51,7 @@ func newContextList() *cobra.Command {
 		if file.Current != "" && os.Getenv("ISTHMUS_CONTEXT") == "" && os.Getenv("ISTHMUS_SERVER") != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), "ISTHMUS_SERVER is set, so no command uses the current context; --context names one")
 		}
-		listed := show.ContextsOf(file)
-		if output.Format == show.Table {
-			return show.Contexts(show.ScreenOf(cmd.OutOrStdout()), listed)
-		}
-		return show.Print(cmd.OutOrStdout(), output.Format, "ContextList", show.ListOf(listed))
+		return show.Contexts(show.ScreenOf(cmd.OutOrStdout()), output.Format, file)
 	}
 	return cmd
 }

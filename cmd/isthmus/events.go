@@ -45,7 +45,7 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 		if *since > 0 {
 			req.SinceUnixMs = time.Now().Add(-*since).UnixMilli()
 		}
-		out, all := cmd.OutOrStdout(), []show.Event{}
+		out, all := cmd.OutOrStdout(), []*v1alpha1.Event{}
 		screen := show.ScreenOf(out)
 		take := func(e *v1alpha1.Event) error {
 			switch {
@@ -54,9 +54,9 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 			case output.Format == show.Table:
 				return show.EventLine(screen, e, time.Local)
 			case *follow:
-				return show.PrintLine(out, "Event", show.EventOf(e))
+				return show.PrintLine(out, "Event", e)
 			}
-			all = append(all, show.EventOf(e))
+			all = append(all, e)
 			return nil
 		}
 		if *follow {
@@ -87,7 +87,7 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 		if err != nil || output.Format == show.Table {
 			return err
 		}
-		return show.Print(out, output.Format, "EventList", show.ListOf(all))
+		return show.PrintList(out, output.Format, "EventList", all)
 	}
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -43,7 +44,7 @@ With --why it prints every object behind the calls of one app to another.`,
 	formats := append(slices.Clone(show.GraphFormats), "table", "json", "yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	var filter show.GraphFilter
-	cmd.Flags().StringArrayVar(&filter.Apps, "app", nil, "only calls by or of this app, namespace/app-id; may be there several times")
+	apps := cmd.Flags().StringArray("app", nil, "only calls by or of this app, namespace/app-id; may be there several times")
 	cmd.Flags().IntVar(&filter.Steps, "steps", 1, "with --app, how many calls the ways to the app and from it have at most: 1 or 2")
 	cmd.Flags().StringArrayVar(&filter.Clusters, "via", nil, "only routes to this cluster; may be there several times")
 	cmd.Flags().BoolVar(&filter.Seen, "seen", false, "only calls that were seen")
@@ -57,14 +58,18 @@ With --why it prints every object behind the calls of one app to another.`,
 			return misused(errors.New("--why wants two apps: isthmus graph --why CALLER CALLEE, namespace/app-id each"))
 		case !*why && len(args) > 0:
 			return misused(fmt.Errorf("unexpected %q; filter by --app %s", args[0], args[0]))
-		case filter.Steps < 1 || filter.Steps > 2 || filter.Steps == 2 && len(filter.Apps) == 0:
+		case filter.Steps < 1 || filter.Steps > 2 || filter.Steps == 2 && len(*apps) == 0:
 			return misused(fmt.Errorf("--steps %d: want 1 or 2, and an --app", filter.Steps))
 		case !slices.Contains(formats, *format):
 			return misused(fmt.Errorf("-o %s: want one of %s", *format, strings.Join(formats, ", ")))
 		}
-		for _, app := range append(slices.Clone(filter.Apps), args...) {
-			if _, err := catalog.ParseApp(app); err != nil {
+		for i, name := range append(slices.Clone(*apps), args...) {
+			app, err := catalog.ParseApp(name)
+			if err != nil {
 				return misused(err)
+			}
+			if i < len(*apps) {
+				filter.Apps = append(filter.Apps, app)
 			}
 		}
 		return nil
@@ -75,16 +80,15 @@ With --why it prints every object behind the calls of one app to another.`,
 		}
 		req := &v1alpha1.GraphRequest{}
 		if filter.Steps > 1 && len(filter.Apps) == 1 { // with one step, apps that nothing declares are asked for, too
-			app, _ := catalog.ParseApp(filter.Apps[0]) // it was checked
-			req.Focus, req.Steps = &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, uint32(filter.Steps)
+			req.Focus, req.Steps = wire.App(filter.Apps[0]), uint32(filter.Steps)
 		}
 		if filter.Whole = *format == "table"; filter.Whole && filter.Steps == 1 && len(filter.Clusters) == 1 {
 			req.Via = filter.Clusters[0]
 		}
-		g := &show.Graph{Apps: []show.GraphApp{}, Clusters: []show.GraphCluster{}, Calls: []show.GraphCall{}}
+		g := &v1alpha1.GraphResponse{}
 		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, req)
-			return receive(stream, err, func(m *v1alpha1.GraphResponse) error { g.Add(m); return nil })
+			return receive(stream, err, func(m *v1alpha1.GraphResponse) error { show.AddGraph(g, m); return nil })
 		})
 		if err != nil {
 			return err
@@ -93,18 +97,18 @@ With --why it prints every object behind the calls of one app to another.`,
 		if err != nil {
 			return err
 		}
-		g.AddSeen(seen.all)
-		g.Filter(filter)
+		show.AddSeen(g, seen.all)
+		show.Filter(g, filter)
 		switch {
 		case *format == "json", *format == "yaml":
 			return show.Print(cmd.OutOrStdout(), show.Format(*format), "Graph", g)
-		case *format == "table" && len(g.Calls) == 0:
+		case *format == "table" && len(g.GetCalls()) == 0:
 			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
 			return nil
 		case *format == "table":
-			return g.Table(show.ScreenOf(cmd.OutOrStdout()))
+			return show.GraphTable(show.ScreenOf(cmd.OutOrStdout()), g)
 		}
-		return g.Picture(cmd.OutOrStdout(), *format)
+		return show.Picture(cmd.OutOrStdout(), g, *format)
 	}
 	return cmd
 }

@@ -51,18 +51,18 @@ by --revision, with -o yaml, can be applied again.`,
 			return show.HistoryDiffs(out, versions, show.Colours(out))
 		}
 		if !*diff {
-			for i := range versions {
-				versions[i].Diff = ""
+			for _, v := range versions {
+				v.Diff = ""
 			}
 		}
-		return show.History(show.ScreenOf(cmd.OutOrStdout()), output.Format, versions)
+		return show.History(show.ScreenOf(cmd.OutOrStdout()), output.Format, key, versions)
 	}
 	return cmd
 }
 
 // history gets versions of an object: the newest, or the one with a revision. It asks
 // for one more than it returns, to tell what the last one changed.
-func (c *connection) history(cmd *cobra.Command, key catalog.Key, most uint32, revision string) (versions []show.Version, err error) {
+func (c *connection) history(cmd *cobra.Command, key catalog.Key, most uint32, revision string) (versions []*v1alpha1.PastObject, err error) {
 	req := &v1alpha1.HistoryRequest{Key: wireKey(key)}
 	if most > 0 && most < math.MaxUint32 {
 		req.Most = most + 1
@@ -72,8 +72,8 @@ func (c *connection) history(cmd *cobra.Command, key catalog.Key, most uint32, r
 		if err != nil {
 			return err
 		}
-		versions, err = show.VersionsOf(answer, key)
-		return err
+		versions = answer.GetVersions()
+		return show.Compared(answer, key)
 	})
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c *connection) history(cmd *cobra.Command, key catalog.Key, most uint32, r
 	if revision == "" {
 		return versions, nil
 	}
-	i := slices.IndexFunc(versions, func(v show.Version) bool { return v.Revision == revision })
+	i := slices.IndexFunc(versions, func(v *v1alpha1.PastObject) bool { return v.GetRevision() == revision })
 	if i < 0 {
 		return nil, fmt.Errorf("%s: no revision %s is remembered; \"isthmus history\" without --revision lists those that are", key, revision)
 	}

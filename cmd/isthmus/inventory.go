@@ -43,22 +43,22 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		if err != nil {
 			return err
 		}
-		all := []show.App{}
+		var all []*v1alpha1.AppState
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: namespace, Id: id, Search: *search})
 			return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
-				for _, a := range m.GetApps() {
-					all = append(all, show.AppOf(a))
-				}
+				all = append(all, m.GetApps()...)
 				return nil
 			})
 		})
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(a show.App) bool { return *without && a.Ready > 0 || *exported && len(a.ExportedTo) == 0 })
+		all = slices.DeleteFunc(all, func(a *v1alpha1.AppState) bool {
+			return *without && a.GetReady() > 0 || *exported && len(a.GetExportedTo()) == 0
+		})
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, "AppList", show.ListOf(all))
+			return show.PrintList(cmd.OutOrStdout(), output.Format, "AppList", all)
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no apps")
@@ -93,22 +93,22 @@ the newest one yet.`,
 		if err != nil {
 			return err
 		}
-		all := []show.Sidecar{}
+		var all []*v1alpha1.SidecarState
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: namespace, Id: id, Search: *search})
 			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) error {
-				for _, s := range m.GetSidecars() {
-					all = append(all, show.SidecarOf(s))
-				}
+				all = append(all, m.GetSidecars()...)
 				return nil
 			})
 		})
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(s show.Sidecar) bool { return *notReady && s.State == "ready" || *behind && s.Current() })
+		all = slices.DeleteFunc(all, func(s *v1alpha1.SidecarState) bool {
+			return *notReady && s.GetState() == "ready" || *behind && show.Current(s)
+		})
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, "SidecarList", show.ListOf(all))
+			return show.PrintList(cmd.OutOrStdout(), output.Format, "SidecarList", all)
 		}
 		if len(all) == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no sidecars")

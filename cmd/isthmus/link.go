@@ -120,9 +120,8 @@ func (l *linking) end(ctx context.Context, output show.Format) error {
 	if l.flags.out != "" {
 		return l.writeObject()
 	}
-	link := show.LinkOf(s)
 	if output != show.Table {
-		return show.PrintLine(l.cmd.OutOrStdout(), "Link", link)
+		return show.PrintLine(l.cmd.OutOrStdout(), "Link", s)
 	}
 	show.Say(l.cmd.OutOrStdout(), "linked with cluster %s; its Cluster object here: %s\n", s.GetCluster(), s.GetResult())
 	answer, err := trustOf(ctx, l.conn, s.GetCluster())

@@ -28,18 +28,14 @@ cluster with a Cluster object: the state of its link and the fingerprints of its
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var links show.Links
-		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			invitations, err := v1alpha1.NewLinkClient(conn).Invitations(ctx, &v1alpha1.InvitationsRequest{})
-			if err != nil {
+		var links *v1alpha1.InvitationsResponse
+		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+			if links, err = v1alpha1.NewLinkClient(conn).Invitations(ctx, &v1alpha1.InvitationsRequest{}); err != nil {
 				return err
 			}
 			status, err := v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{})
-			if err != nil {
-				return err
-			}
-			links = show.LinksOf(invitations, status)
-			return nil
+			show.Linked(links, status)
+			return err
 		})
 		if err != nil {
 			return err

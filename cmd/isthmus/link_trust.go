@@ -62,7 +62,7 @@ func trustOf(ctx context.Context, conn *client.Conn, cluster string) (all *v1alp
 			all, answer.Apps = answer, nil
 		}
 		for _, a := range lacking {
-			name := a.GetApp().GetNamespace() + "/" + a.GetApp().GetId()
+			name := show.Name(a.GetApp())
 			if k := known[name]; k != nil {
 				k.Sidecars, k.Meets = k.GetSidecars()+a.GetSidecars(), k.GetMeets() || a.GetMeets()
 				continue

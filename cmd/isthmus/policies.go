@@ -1,17 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -65,14 +61,14 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 		var objects [][]byte
 		for _, p := range all {
 			for _, note := range p.GetNotes() {
-				show.Say(cmd.ErrOrStderr(), "%s/%s: %s\n", p.GetApp().GetNamespace(), p.GetApp().GetId(), catalog.Printable(note))
+				show.Say(cmd.ErrOrStderr(), "%s: %s\n", show.Name(p.GetApp()), catalog.Printable(note))
 			}
 			objects = append(objects, p.GetObjects()...)
 		}
 		if *format == "json" {
-			return writeList(cmd.OutOrStdout(), objects)
+			return show.List(cmd.OutOrStdout(), "v1", objects)
 		}
-		return writeDocuments(cmd.OutOrStdout(), objects)
+		return show.Documents(cmd.OutOrStdout(), objects...)
 	}
 	return cmd
 }
@@ -87,46 +83,4 @@ func (c *connection) policies(cmd *cobra.Command, kind string, app catalog.App) 
 		})
 	})
 	return all, err
-}
-
-// writeList writes objects as kubectl reads several in JSON.
-func writeList(to io.Writer, objects [][]byte) error {
-	list := struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Items      []json.RawMessage `json:"items"`
-	}{"v1", "List", []json.RawMessage{}}
-	for _, o := range objects {
-		list.Items = append(list.Items, o)
-	}
-	e := json.NewEncoder(to)
-	e.SetIndent("", "  ")
-	return e.Encode(list)
-}
-
-// writeDocuments writes objects as YAML, in the order of their fields.
-func writeDocuments(to io.Writer, objects [][]byte) error {
-	var out bytes.Buffer
-	e := yaml.NewEncoder(&out)
-	e.SetIndent(2)
-	for _, o := range objects {
-		var n yaml.Node
-		if err := yaml.Unmarshal(o, &n); err != nil {
-			return fmt.Errorf("the service sent an object that can't be read: %w", err)
-		}
-		asBlock(&n)
-		if err := e.Encode(&n); err != nil {
-			return err
-		}
-	}
-	_, err := to.Write(out.Bytes())
-	return err
-}
-
-// asBlock takes the style of JSON from a document.
-func asBlock(n *yaml.Node) {
-	n.Style = 0
-	for _, child := range n.Content {
-		asBlock(child)
-	}
 }

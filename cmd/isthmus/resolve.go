@@ -24,11 +24,11 @@ Without a namespace the app is looked for in the caller's, as daprd does. A refu
 printed with its reason, and the exit code is 1.`,
 		Example: `  isthmus resolve --from shop/checkout orders
   isthmus resolve --from shop/checkout ledger.finance -o json`,
-	}, func(d *show.Decision) bool { return d.Outcome != catalog.OK.String() }, func(cmd *cobra.Command, _ catalog.App, d show.Decision) error {
-		if d.Outcome != catalog.OK.String() {
-			return fmt.Errorf("%s: %s", d.Outcome, d.Reason)
+	}, func(d *v1alpha1.Decision) bool { return d.GetOutcome() != catalog.OK.String() }, func(cmd *cobra.Command, _ catalog.App, d *v1alpha1.Decision) error {
+		if d.GetOutcome() != catalog.OK.String() {
+			return fmt.Errorf("%s: %s", d.GetOutcome(), d.GetReason())
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), d.Address)
+		fmt.Fprintln(cmd.OutOrStdout(), d.GetAddress())
 		return nil
 	})
 }
@@ -67,8 +67,8 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
 	for _, flag := range []string{"to", "inbound"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
 	}
-	failed := func(d *show.Decision) bool { return d.Outcome != catalog.OK.String() || d.Failing() }
-	newLookup(c, cmd, failed, func(cmd *cobra.Command, app catalog.App, d show.Decision) error {
+	failed := func(d *v1alpha1.Decision) bool { return d.GetOutcome() != catalog.OK.String() || show.Failing(d) }
+	newLookup(c, cmd, failed, func(cmd *cobra.Command, app catalog.App, d *v1alpha1.Decision) error {
 		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), cmd.Flag("from").Value.String(), app.String(), d)
 	})
 	check, lookup := cmd.Args, cmd.RunE
@@ -104,7 +104,7 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
 
 // newLookup completes a command that makes one lookup and prints it for people. If the lookup has
 // failed, the exit code is 1.
-func newLookup(c *connection, cmd *cobra.Command, failed func(*show.Decision) bool, print func(cmd *cobra.Command, app catalog.App, d show.Decision) error) *cobra.Command {
+func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision) bool, print func(cmd *cobra.Command, app catalog.App, d *v1alpha1.Decision) error) *cobra.Command {
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id, or cluster:namespace/app-id for one in another cluster (required)")
@@ -120,19 +120,18 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*show.Decision) bo
 		if probe && l.Cluster != "" {
 			return misused(errors.New("--probe connects to what callers here find; leave the cluster out of --from"))
 		}
-		var d show.Decision
-		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			answer, err := v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
+		var d *v1alpha1.Decision
+		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
+			d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
 				Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster,
 			})
-			d = show.DecisionOf(answer)
 			if err != nil || !probe {
 				return err
 			}
 			probed, err := v1alpha1.NewInventoryClient(conn).Probe(ctx, &v1alpha1.ProbeRequest{
 				Caller: wire.App(l.Caller), App: wire.App(l.App),
 			})
-			d.AddProbes(probed)
+			show.AddProbes(d, probed)
 			return err
 		})
 		if err != nil {
@@ -143,7 +142,7 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*show.Decision) bo
 		} else {
 			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 		}
-		if err == nil && failed(&d) {
+		if err == nil && failed(d) {
 			err = errReported
 		}
 		return err

@@ -74,9 +74,9 @@ func writeStatus(w io.Writer, format show.Format, answer *v1alpha1.StatusRespons
 	now := time.Now()
 	switch {
 	case format != show.Table && flags.watch:
-		return show.PrintLine(w, "Status", show.StatusOf(answer, now))
+		return show.PrintLine(w, "Status", show.Judged(answer, now))
 	case format != show.Table:
-		return show.Print(w, format, "Status", show.StatusOf(answer, now))
+		return show.Print(w, format, "Status", show.Judged(answer, now))
 	case flags.peer != "":
 		return show.Peer(w, answer, flags.peer, now)
 	case flags.unhealthy:
@@ -132,8 +132,8 @@ func tellUnhealthy(cmd *cobra.Command, answer *v1alpha1.StatusResponse) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	for i := range wrong {
-		show.Say(cmd.ErrOrStderr(), "unhealthy: %s\n", &wrong[i])
+	for _, p := range wrong {
+		show.Say(cmd.ErrOrStderr(), "unhealthy: %s\n", show.Problem(p))
 	}
 	return errReported
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/probe"
@@ -57,14 +58,14 @@ app's own AppEndpoints and every Cluster, and no more.`,
 	return cmd
 }
 
-func tellCheck(cmd *cobra.Command, format show.Format, checked show.Checked) error {
+func tellCheck(cmd *cobra.Command, format show.Format, checked *v1alpha1.StoreCheck) error {
 	var err error
 	if format == show.Table {
 		err = show.Check(show.ScreenOf(cmd.OutOrStdout()), checked)
 	} else {
 		err = show.Print(cmd.OutOrStdout(), format, "StoreCheck", checked)
 	}
-	if err == nil && !checked.Good {
+	if err == nil && !checked.GetGood() {
 		err = errReported
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/transfer"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -49,7 +50,7 @@ the exit code is 1.`,
 		defer pair.close()
 		progress := newProgress(cmd.ErrOrStderr())
 		report, err := transfer.Copy(cmd.Context(), pair.from, pair.to, transfer.Options{DryRun: *dryRun, Prune: *prune, Progress: progress.tell})
-		return tellCopy(cmd, output.Format, pair.describe(report, *dryRun), err)
+		return tellCopy(cmd, output.Format, show.CopiedOf(report, pair.fromName, pair.toName, *dryRun), err)
 	}
 	return cmd
 }
@@ -92,21 +93,17 @@ func (p *storePair) close() {
 	}
 }
 
-func (p *storePair) describe(r *transfer.Report, dryRun bool) show.Copied {
-	return show.CopiedOf(r, p.fromName, p.toName, dryRun)
-}
-
 // tellCopy prints what a copy has come to. What went wrong is said after it.
-func tellCopy(cmd *cobra.Command, format show.Format, copied show.Copied, err error) error {
+func tellCopy(cmd *cobra.Command, format show.Format, copied *v1alpha1.StoreCopy, err error) error {
 	out := cmd.OutOrStdout()
-	if err == nil || len(copied.Results)+len(copied.Refused) > 0 {
+	if err == nil || len(copied.GetResults())+len(copied.GetRefused()) > 0 {
 		var printErr error
 		if format == show.Table {
 			printErr = show.Copy(out, copied)
 		} else {
 			printErr = show.Print(out, format, "StoreCopy", copied)
 		}
-		if err = errors.Join(err, printErr); err == nil && !copied.Complete {
+		if err = errors.Join(err, printErr); err == nil && !copied.GetComplete() {
 			err = errReported
 		}
 	}

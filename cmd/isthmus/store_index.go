@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -46,7 +47,7 @@ that is said, with exit code 1.`,
 			return fmt.Errorf("%s: %w", *file, err)
 		}
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, "StoreIndex", show.StoreIndex{Store: named.Name(), Objects: n})
+			return show.Print(cmd.OutOrStdout(), output.Format, "StoreIndex", &v1alpha1.StoreIndex{Store: named.Name(), Objects: uint32(n)})
 		}
 		_, err = show.Say(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -48,7 +49,9 @@ callers in other clusters, and for those of other namespaces in this one.`,
 		if err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(who.all, func(call show.Call) bool { return !call.Seen() || call.App == call.Of })
+		all := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool {
+			return !show.Seen(call) || show.Caller(call) == show.Callee(call)
+		})
 		if *from != "" {
 			return c.suggestEndpoints(cmd, caller, all)
 		}
@@ -71,7 +74,7 @@ func (c *connection) standing(cmd *cobra.Command, key catalog.Key) (catalog.Obje
 	return nil, nil
 }
 
-func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, seen []show.Call) error {
+func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, seen []*v1alpha1.Call) error {
 	next := &catalog.AppEndpoints{App: caller}
 	for _, app := range []catalog.App{caller, {Namespace: caller.Namespace, ID: catalog.DefaultName}, {Namespace: catalog.DefaultName, ID: catalog.DefaultName}} {
 		object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID})
@@ -85,16 +88,17 @@ func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, se
 	}
 	local := catalog.RouteSpec{Cluster: catalog.LocalCluster, Weight: catalog.DefaultWeight}
 	added := 0
-	for i := range seen {
-		if callee := seen[i].Of; seen[i].Cluster == catalog.LocalCluster && seen[i].Rule == "" && callee.Namespace != caller.Namespace {
+	for _, call := range seen {
+		callee, here := show.Callee(call), call.GetCluster() == catalog.LocalCluster
+		if here && call.GetRule() == "" && callee.Namespace != caller.Namespace {
 			show.Say(cmd.ErrOrStderr(), "%s is of another namespace, and its side consents by an AppExport: isthmus suggest --to %s\n", callee, callee)
 		}
-		if seen[i].Cluster != catalog.LocalCluster || seen[i].Declared {
+		if !here || call.GetDeclared() {
 			continue
 		}
-		at := slices.IndexFunc(next.Endpoints, func(e catalog.Endpoint) bool { return e.App == seen[i].Of })
+		at := slices.IndexFunc(next.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee })
 		if at < 0 {
-			next.Endpoints = append(next.Endpoints, catalog.Endpoint{App: seen[i].Of, Routes: []catalog.RouteSpec{local}})
+			next.Endpoints = append(next.Endpoints, catalog.Endpoint{App: callee, Routes: []catalog.RouteSpec{local}})
 		} else { // its routes lead elsewhere only
 			next.Endpoints[at].Routes = append(slices.Clone(next.Endpoints[at].Routes), local)
 		}
@@ -107,7 +111,7 @@ func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, se
 	return write(cmd, next)
 }
 
-func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen []show.Call) error {
+func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen []*v1alpha1.Call) error {
 	object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppExport, Namespace: callee.Namespace, Name: callee.ID})
 	if err != nil {
 		return err
@@ -117,16 +121,16 @@ func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen 
 		next.Allow = slices.Clone(old.Allow)
 	}
 	added := 0
-	for i := range seen {
-		call := &seen[i]
-		if call.Rule != "" || call.App == (catalog.App{}) || call.Cluster == catalog.LocalCluster && call.App.Namespace == callee.Namespace {
+	for _, call := range seen {
+		caller := show.Caller(call)
+		if call.GetRule() != "" || caller == (catalog.App{}) || call.GetCluster() == catalog.LocalCluster && caller.Namespace == callee.Namespace {
 			continue
 		}
-		if call.Cluster == "" {
-			show.Say(cmd.ErrOrStderr(), "left out: %s of trust domain %s; no Cluster object names that domain in spec.trust.appDomain\n", call.App, call.TrustDomain)
+		if call.GetCluster() == "" {
+			show.Say(cmd.ErrOrStderr(), "left out: %s of trust domain %s; no Cluster object names that domain in spec.trust.appDomain\n", caller, call.GetTrustDomain())
 			continue
 		}
-		next.Allow = append(next.Allow, catalog.Allow{Cluster: call.Cluster, Namespace: call.App.Namespace, App: call.App.ID})
+		next.Allow = append(next.Allow, catalog.Allow{Cluster: call.GetCluster(), Namespace: caller.Namespace, App: caller.ID})
 		added++
 	}
 	if added == 0 {

@@ -31,11 +31,12 @@ The exit code is 1 if one of them has expired.`,
 		if err != nil {
 			return err
 		}
-		all := show.Certificates(answer, time.Now())
+		now := time.Now()
+		all := show.Certificates(answer, now)
 		if output.Format == show.Table {
-			err = show.Trust(show.ScreenOf(cmd.OutOrStdout()), answer.GetCluster(), all)
+			err = show.Trust(show.ScreenOf(cmd.OutOrStdout()), answer.GetCluster(), all, now)
 		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, "CertificateList", show.ListOf(all))
+			err = show.PrintList(cmd.OutOrStdout(), output.Format, "CertificateList", all)
 		}
 		if err == nil && show.Expired(all) {
 			err = errReported

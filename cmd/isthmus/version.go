@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -35,8 +36,8 @@ func newVersion() *cobra.Command {
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, "ProgramVersion", show.Program{
-				Version: programVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+			return show.Print(cmd.OutOrStdout(), output.Format, "ProgramVersion", &v1alpha1.ProgramVersion{
+				Version: programVersion(), Go: runtime.Version(), Os: runtime.GOOS, Arch: runtime.GOARCH,
 			})
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())

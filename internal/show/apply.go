@@ -11,134 +11,46 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Applied is what an apply or a delete did, as programs read it.
-type Applied struct {
-	DryRun   bool     `json:"dryRun" yaml:"dryRun"`
-	Revision uint64   `json:"revision" yaml:"revision"`
-	Results  []Result `json:"results" yaml:"results"`
-	Effects  []Effect `json:"effects" yaml:"effects"`
-
-	// EffectsLeftOut is how many more decisions change than are listed.
-	EffectsLeftOut uint32 `json:"effectsLeftOut" yaml:"effectsLeftOut"`
-	Counts         Counts `json:"counts" yaml:"counts"` // of all that change
-
-	Exports        []ExportEffect `json:"exports" yaml:"exports"`
-	ExportsLeftOut uint32         `json:"exportsLeftOut" yaml:"exportsLeftOut"`
-
-	// Warnings are about what is no mistake of one object and most likely not meant.
-	Warnings []string `json:"warnings,omitempty" yaml:"warnings,omitempty"`
-}
-
-// Result is what became of one object.
-type Result struct {
-	Kind      string `json:"kind" yaml:"kind"`
-	Namespace string `json:"namespace" yaml:"namespace"`
-	Name      string `json:"name" yaml:"name"`
-	Result    string `json:"result" yaml:"result"` // created, changed, unchanged, unchanged in effect or deleted
-	Revision  string `json:"revision" yaml:"revision"`
-	Diff      string `json:"diff,omitempty" yaml:"diff,omitempty"` // where it was asked for
-}
-
-// Effect is one decision that changes. Caller is empty for every app without a
-// selection.
-type Effect struct {
-	Caller string   `json:"caller" yaml:"caller"`
-	App    string   `json:"app" yaml:"app"`
-	Before Decision `json:"before" yaml:"before"`
-	After  Decision `json:"after" yaml:"after"`
-}
-
-// Counts are how many lookups change, by what becomes of them.
-type Counts struct {
-	Fail      uint32 `json:"fail" yaml:"fail"`
-	Elsewhere uint32 `json:"elsewhere" yaml:"elsewhere"`
-	Back      uint32 `json:"back" yaml:"back"`
-	Other     uint32 `json:"other" yaml:"other"` // fail before and after, for another reason
-}
-
-// ExportEffect is an app whose callers in another cluster change.
-type ExportEffect struct {
-	Cluster string   `json:"cluster" yaml:"cluster"`
-	App     string   `json:"app" yaml:"app"`
-	Result  string   `json:"result" yaml:"result"`
-	Removed []string `json:"removed,omitempty" yaml:"removed,omitempty"`
-	Added   []string `json:"added,omitempty" yaml:"added,omitempty"`
-}
-
-// AppliedOf reads an answer.
-func AppliedOf(m *v1alpha1.ApplyResponse, dryRun bool) Applied {
-	c := m.GetCounts()
-	a := Applied{
-		DryRun: dryRun, Revision: m.GetRevision(), Results: []Result{}, Effects: []Effect{}, EffectsLeftOut: m.GetEffectsLeftOut(),
-		Counts:  Counts{Fail: c.GetFail(), Elsewhere: c.GetElsewhere(), Back: c.GetBack(), Other: c.GetOther()},
-		Exports: []ExportEffect{}, ExportsLeftOut: m.GetExportsLeftOut(), Warnings: m.GetWarnings(),
-	}
-	for _, r := range m.GetResults() {
-		a.Results = append(a.Results, Result{
-			Kind: r.GetKey().GetKind(), Namespace: r.GetKey().GetNamespace(), Name: r.GetKey().GetName(),
-			Result: r.GetResult(), Revision: r.GetRevision(),
-		})
-	}
-	for _, e := range m.GetEffects() {
-		a.Effects = append(a.Effects, Effect{
-			Caller: appName(e.GetCaller()), App: appName(e.GetApp()),
-			Before: DecisionOf(e.GetBefore()), After: DecisionOf(e.GetAfter()),
-		})
-	}
-	for _, e := range m.GetExports() {
-		a.Exports = append(a.Exports, ExportEffect{e.GetCluster(), appName(e.GetApp()), e.GetResult(), e.GetRemoved(), e.GetAdded()})
-	}
-	return a
-}
-
-func appName(a *v1alpha1.App) string {
-	if a.GetId() == "" {
-		return ""
-	}
-	return a.GetNamespace() + "/" + a.GetId()
-}
-
 // Apply writes what was done, and for a dry run the decisions that would change.
-func Apply(w io.Writer, a Applied) error {
+func Apply(w io.Writer, a *v1alpha1.ApplyResponse) error {
 	suffix := ""
-	if a.DryRun {
+	if a.GetDryRun() {
 		suffix = " (dry run)"
 	}
-	for _, r := range a.Results {
-		Say(w, "%s %s%s\n", keyName(r), r.Result, suffix)
+	for _, r := range a.GetResults() {
+		Say(w, "%s %s%s\n", keyName(r.GetKey()), r.GetResult(), suffix)
 	}
-	if !a.DryRun {
+	if !a.GetDryRun() {
 		return nil
 	}
 	exports(w, a)
-	paragraph(w, "\n", "", a.Summary())
-	if len(a.Effects) == 0 {
+	paragraph(w, "\n", "", Summarize(a))
+	if len(a.GetEffects()) == 0 {
 		return nil
 	}
 	Say(w, "\n")
 	var table [][]string
-	for i := range a.Effects {
-		e := &a.Effects[i]
-		table = append(table, []string{cmp.Or(e.Caller, "(any without a selection)"), e.App, e.Now(), e.Then()})
+	for _, e := range a.GetEffects() {
+		table = append(table, []string{cmp.Or(Name(e.GetCaller()), "(any without a selection)"), Name(e.GetApp()), Now(e), Then(e)})
 	}
 	err := rows(w, []string{"CALLER", "APP", "NOW", "THEN"}, table)
-	if a.EffectsLeftOut > 0 {
-		Say(w, "and %d more\n", a.EffectsLeftOut)
+	if a.GetEffectsLeftOut() > 0 {
+		Say(w, "and %d more\n", a.GetEffectsLeftOut())
 	}
 	return err
 }
 
-// Summary counts the lookups of this cluster that would change.
-func (a *Applied) Summary() string {
+// Summarize counts the lookups of this cluster that would change.
+func Summarize(a *v1alpha1.ApplyResponse) string {
 	var parts []string
 	for _, part := range []struct {
 		n    uint32
 		what string
 	}{
-		{a.Counts.Fail, "would fail"},
-		{a.Counts.Elsewhere, "would go elsewhere"},
-		{a.Counts.Other, "would fail for another reason"},
-		{a.Counts.Back, "would succeed again"},
+		{a.GetCounts().GetFail(), "would fail"},
+		{a.GetCounts().GetElsewhere(), "would go elsewhere"},
+		{a.GetCounts().GetOther(), "would fail for another reason"},
+		{a.GetCounts().GetBack(), "would succeed again"},
 	} {
 		switch {
 		case part.n > 0 && len(parts) > 0:
@@ -153,7 +65,7 @@ func (a *Applied) Summary() string {
 	if len(parts) > 0 {
 		text = strings.Join(parts, ", ")
 	}
-	if instancesChange(*a) {
+	if instancesChange(a) {
 		text += "; what the instances change is known once they are there and checked"
 	}
 	return text
@@ -163,38 +75,39 @@ func (a *Applied) Summary() string {
 const mostExports = 10
 
 // exports writes what other clusters would be told, a line for each cluster and result.
-func exports(w io.Writer, a Applied) {
-	if len(a.Exports) == 0 {
+func exports(w io.Writer, a *v1alpha1.ApplyResponse) {
+	all := a.GetExports()
+	if len(all) == 0 {
 		return
 	}
 	Say(w, "\n")
 	said := map[string]string{"withdrawn": "callers in %s would lose %s\n", "exported": "callers in %s would get %s\n"}
 	elsewhere := false
-	for i := 0; i < len(a.Exports); {
-		e := a.Exports[i]
-		format, whole := said[e.Result]
-		where := e.Cluster
+	for i := 0; i < len(all); {
+		e := all[i]
+		format, whole := said[e.GetResult()]
+		where := e.GetCluster()
 		if where == catalog.LocalCluster {
 			where = "other namespaces of this cluster"
 		} else {
 			elsewhere = true
 		}
 		if !whole {
-			Say(w, "%s: other callers in %s would be allowed%s%s\n", e.App, where, listed("; no longer ", e.Removed), listed("; now also ", e.Added))
+			Say(w, "%s: other callers in %s would be allowed%s%s\n", Name(e.GetApp()), where, listed("; no longer ", e.GetRemoved()), listed("; now also ", e.GetAdded()))
 			i++
 			continue
 		}
 		var apps []string
-		for ; i < len(a.Exports) && a.Exports[i].Cluster == e.Cluster && a.Exports[i].Result == e.Result; i++ {
-			apps = append(apps, a.Exports[i].App)
+		for ; i < len(all) && all[i].GetCluster() == e.GetCluster() && all[i].GetResult() == e.GetResult(); i++ {
+			apps = append(apps, Name(all[i].GetApp()))
 		}
 		if more := len(apps) - mostExports; more > 0 {
 			apps = append(apps[:mostExports], fmt.Sprintf("%d more", more))
 		}
 		Say(w, format, where, strings.Join(apps, ", "))
 	}
-	if a.ExportsLeftOut > 0 {
-		Say(w, "and %d more exports would change\n", a.ExportsLeftOut)
+	if a.GetExportsLeftOut() > 0 {
+		Say(w, "and %d more exports would change\n", a.GetExportsLeftOut())
 	}
 	if elsewhere {
 		Say(w, "how lookups in these clusters end then is not tried here\n")
@@ -207,48 +120,49 @@ func listed(before string, names []string) string {
 
 // instancesChange tells whether an AppInstance is among what changes: what becomes of
 // lookups depends on what is found at its address.
-func instancesChange(a Applied) bool {
-	return slices.ContainsFunc(a.Results, func(r Result) bool {
-		return r.Kind == string(catalog.KindAppInstance) && r.Result != "unchanged"
+func instancesChange(a *v1alpha1.ApplyResponse) bool {
+	return slices.ContainsFunc(a.GetResults(), func(r *v1alpha1.ApplyResult) bool {
+		return r.GetKey().GetKind() == string(catalog.KindAppInstance) && r.GetResult() != "unchanged"
 	})
 }
 
-func keyName(r Result) string {
-	if r.Namespace == "" {
-		return r.Kind + " " + r.Name
+// keyName is how people read the name of an object.
+func keyName(k *v1alpha1.ObjectKey) string {
+	if k.GetNamespace() == "" {
+		return k.GetKind() + " " + k.GetName()
 	}
-	return r.Kind + " " + r.Namespace + "/" + r.Name
+	return k.GetKind() + " " + k.GetNamespace() + "/" + k.GetName()
 }
 
 // Now is how the lookup ends now, in a few words.
-func (e *Effect) Now() string { return briefly(e.Before, e.After) }
+func Now(e *v1alpha1.Effect) string { return briefly(e.GetBefore(), e.GetAfter()) }
 
 // Then is how it would end, in a few words.
-func (e *Effect) Then() string { return briefly(e.After, e.Before) }
+func Then(e *v1alpha1.Effect) string { return briefly(e.GetAfter(), e.GetBefore()) }
 
 // briefly is a decision in a few words, with its reason where these are the same for another.
-func briefly(d, other Decision) string {
+func briefly(d, other *v1alpha1.Decision) string {
 	if text := brief(d); text != brief(other) {
 		return text
 	}
-	return brief(d) + ": " + d.Reason
+	return brief(d) + ": " + d.GetReason()
 }
 
 // brief is a decision in a few words: the clusters that its lookups reach, and how many of them.
-func brief(d Decision) string {
+func brief(d *v1alpha1.Decision) string {
 	var shares []string
-	for _, r := range d.Routes {
-		if r.Share > 0 && r.Share < 100 {
-			shares = append(shares, r.Cluster+" "+percent(r.Share))
+	for _, r := range d.GetRoutes() {
+		if shared(r) {
+			shares = append(shares, r.GetCluster()+" "+percent(r.GetShare()))
 		}
 	}
 	switch {
-	case d.Cluster == "":
-		return d.Outcome
+	case d.GetCluster() == "":
+		return d.GetOutcome()
 	case len(shares) > 0:
-		return d.Outcome + ", " + strings.Join(shares, ", ")
+		return d.GetOutcome() + ", " + strings.Join(shares, ", ")
 	}
-	return d.Outcome + ", " + d.Cluster
+	return d.GetOutcome() + ", " + d.GetCluster()
 }
 
 // percent is a share of more than 0 and less than 100 %, rounded but to neither.

@@ -5,60 +5,44 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore/probe"
 )
 
-// Checked is what the check of a store has found, as programs read it.
-type Checked struct {
-	Store   string      `json:"store" yaml:"store"`
-	Good    bool        `json:"good" yaml:"good"`
-	Steps   []CheckStep `json:"steps" yaml:"steps"`
-	Refused []Refused   `json:"refused" yaml:"refused"`
-}
-
-// CheckStep is one thing that was tried.
-type CheckStep struct {
-	Name   string  `json:"name" yaml:"name"`
-	Result string  `json:"result" yaml:"result"` // ok, failed or not tried
-	Millis float64 `json:"milliseconds" yaml:"milliseconds"`
-	Found  string  `json:"found" yaml:"found"`
-	Error  string  `json:"error" yaml:"error"`
-}
-
-// CheckedOf makes a result one for programs.
-func CheckedOf(r *probe.Result, store string) Checked {
-	c := Checked{Store: store, Good: r.Good(), Steps: make([]CheckStep, len(r.Steps)), Refused: RefusedOf(r.Refused)}
-	for i, s := range r.Steps {
-		step := CheckStep{Name: s.Name, Result: "ok", Millis: float64(s.Took.Microseconds()) / 1000, Found: s.What}
+// CheckedOf is the answer that the check of a store is.
+func CheckedOf(r *probe.Result, store string) *v1alpha1.StoreCheck {
+	c := &v1alpha1.StoreCheck{Store: store, Good: r.Good(), Refused: refused(r.Refused)}
+	for _, s := range r.Steps {
+		step := &v1alpha1.StoreStep{Name: s.Name, Result: "ok", Milliseconds: float64(s.Took.Microseconds()) / 1000, Found: s.What}
 		switch {
 		case s.Err != nil:
 			step.Result, step.Error = "failed", s.Err.Error()
 		case !s.Tried:
 			step.Result = "not tried"
 		}
-		c.Steps[i] = step
+		c.Steps = append(c.Steps, step)
 	}
 	return c
 }
 
 // Check writes what the check of a store has found.
-func Check(w io.Writer, c Checked) error {
-	Say(w, "store %s\n\n", c.Store)
+func Check(w io.Writer, c *v1alpha1.StoreCheck) error {
+	Say(w, "store %s\n\n", c.GetStore())
 	var table [][]string
-	for _, s := range c.Steps {
+	for _, s := range c.GetSteps() {
 		took := ""
-		if s.Result != "not tried" {
-			took = time.Duration(s.Millis * float64(time.Millisecond)).Round(10 * time.Microsecond).String()
+		if s.GetResult() != "not tried" {
+			took = time.Duration(s.GetMilliseconds() * float64(time.Millisecond)).Round(10 * time.Microsecond).String()
 		}
-		found := s.Found
-		if s.Error != "" {
-			found = strings.TrimPrefix(s.Error, "store "+c.Store+": ")
+		found := s.GetFound()
+		if s.GetError() != "" {
+			found = strings.TrimPrefix(s.GetError(), "store "+c.GetStore()+": ")
 		}
-		table = append(table, []string{s.Name, s.Result, took, found})
+		table = append(table, []string{s.GetName(), s.GetResult(), took, found})
 	}
 	err := rows(w, []string{"STEP", "RESULT", "TOOK", "FOUND"}, table)
-	for _, r := range c.Refused {
-		Say(w, "\nrefused: %s\n", r.Error)
+	for _, r := range c.GetRefused() {
+		Say(w, "\nrefused: %s\n", r.GetError())
 	}
 	return err
 }

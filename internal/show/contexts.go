@@ -2,30 +2,39 @@ package show
 
 import (
 	"cmp"
+	"encoding/json"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/contexts"
 )
 
-// Context is a context for people and programs.
-type Context struct {
-	Current          bool `json:"current" yaml:"current"`
-	contexts.Context `yaml:",inline"`
-}
-
-// ContextsOf are the contexts of a file.
-func ContextsOf(f *contexts.File) []Context {
-	all := []Context{}
-	for _, c := range f.Contexts {
-		all = append(all, Context{c.Name == f.Current, c})
+// Contexts writes the contexts of a file.
+func Contexts(w io.Writer, f Format, file *contexts.File) error {
+	if f == Table {
+		return contextTable(w, file)
 	}
-	return all
+	var all []*v1alpha1.Context
+	for _, c := range file.Contexts {
+		one := &v1alpha1.Context{}
+		text, err := json.Marshal(c)
+		if err == nil {
+			err = protojson.Unmarshal(text, one) // both have the same names
+		}
+		if err != nil {
+			return err
+		}
+		one.Current = c.Name == file.Current
+		all = append(all, one)
+	}
+	return PrintList(w, f, "ContextList", all)
 }
 
-// Contexts writes contexts as a table.
-func Contexts(w io.Writer, all []Context) error {
+func contextTable(w io.Writer, file *contexts.File) error {
 	var table [][]string
-	for _, c := range all {
+	for _, c := range file.Contexts {
 		current, as, at := "", c.Identity, cmp.Or(c.Server, c.Socket)
 		switch {
 		case c.OnKubernetes():
@@ -37,7 +46,7 @@ func Contexts(w io.Writer, all []Context) error {
 		case c.Insecure:
 			as = "insecure"
 		}
-		if c.Current {
+		if c.Name == file.Current {
 			current = "*"
 		}
 		table = append(table, []string{current, c.Name, at, c.Cluster, as})

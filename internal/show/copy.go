@@ -4,144 +4,92 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/transfer"
 )
 
-// Copied is what a copy of a store has come to, as programs read it.
-type Copied struct {
-	From     string       `json:"from" yaml:"from"`
-	To       string       `json:"to" yaml:"to"`
-	DryRun   bool         `json:"dryRun" yaml:"dryRun"`
-	Complete bool         `json:"complete" yaml:"complete"` // all is in the target, or would be
-	Verified bool         `json:"verified" yaml:"verified"`
-	Counts   CopyCounts   `json:"counts" yaml:"counts"`
-	Results  []CopyResult `json:"results" yaml:"results"`
-	Refused  []Refused    `json:"refused" yaml:"refused"`
-	Moved    []ObjectName `json:"moved" yaml:"moved"`
-	Foreign  []Refused    `json:"foreign" yaml:"foreign"`
-}
-
-// CopyCounts are the numbers of objects by result.
-type CopyCounts struct {
-	Created   int `json:"created" yaml:"created"`
-	Changed   int `json:"changed" yaml:"changed"`
-	Unchanged int `json:"unchanged" yaml:"unchanged"`
-	Deleted   int `json:"deleted" yaml:"deleted"`
-	Kept      int `json:"kept" yaml:"kept"`
-	Failed    int `json:"failed" yaml:"failed"`
-	Pending   int `json:"pending" yaml:"pending"`
-}
-
-// ObjectName names an object.
-type ObjectName struct {
-	Kind      string `json:"kind" yaml:"kind"`
-	Namespace string `json:"namespace" yaml:"namespace"`
-	Name      string `json:"name" yaml:"name"`
-}
-
-// CopyResult is what became of one object.
-type CopyResult struct {
-	ObjectName `yaml:",inline"`
-	Result     string `json:"result" yaml:"result"`
-	Error      string `json:"error" yaml:"error"`
-}
-
-// Refused is something in a store that can't be used.
-type Refused struct {
-	Source string `json:"source" yaml:"source"`
-	Error  string `json:"error" yaml:"error"`
-}
-
-// CopiedOf makes a report one for programs.
-func CopiedOf(r *transfer.Report, from, to string, dryRun bool) Copied {
-	c := Copied{
+// CopiedOf is the answer that the report of a copy is.
+func CopiedOf(r *transfer.Report, from, to string, dryRun bool) *v1alpha1.StoreCopy {
+	count := func(result transfer.Result) uint32 { return uint32(r.Count(result)) }
+	c := &v1alpha1.StoreCopy{
 		From: from, To: to, DryRun: dryRun, Verified: r.Verified,
-		Counts: CopyCounts{
-			r.Count(transfer.Created), r.Count(transfer.Changed), r.Count(transfer.Unchanged), r.Count(transfer.Deleted),
-			r.Count(transfer.Kept), r.Count(transfer.Failed), r.Count(transfer.Pending),
+		Counts: &v1alpha1.CopyCounts{
+			Created: count(transfer.Created), Changed: count(transfer.Changed), Unchanged: count(transfer.Unchanged), Deleted: count(transfer.Deleted),
+			Kept: count(transfer.Kept), Failed: count(transfer.Failed), Pending: count(transfer.Pending),
 		},
-		Results: make([]CopyResult, len(r.Items)), Refused: RefusedOf(r.Refused), Moved: make([]ObjectName, len(r.Moved)), Foreign: RefusedOf(r.Foreign),
+		Refused: refused(r.Refused), Foreign: refused(r.Foreign),
 	}
 	for i := range r.Items {
-		c.Results[i] = CopyResult{ObjectName: objectName(r.Items[i].Key), Result: string(r.Items[i].Result)}
+		one := &v1alpha1.CopiedObject{Key: keyMessage(r.Items[i].Key), Result: string(r.Items[i].Result)}
 		if err := r.Items[i].Err; err != nil {
-			c.Results[i].Error = err.Error()
+			one.Error = err.Error()
 		}
+		c.Results = append(c.Results, one)
 	}
-	for i, key := range r.Moved {
-		c.Moved[i] = objectName(key)
+	for _, key := range r.Moved {
+		c.Moved = append(c.Moved, keyMessage(key))
 	}
-	c.Complete = c.Counts.Failed+c.Counts.Pending+len(c.Refused)+len(c.Moved) == 0 && (dryRun || r.Verified)
+	c.Complete = c.GetCounts().GetFailed()+c.GetCounts().GetPending() == 0 && len(c.GetRefused())+len(c.GetMoved()) == 0 && (dryRun || r.Verified)
 	return c
 }
 
-// RefusedOf lists what can't be used.
-func RefusedOf(all []configstore.Refusal) []Refused {
-	list := make([]Refused, len(all))
-	for i, r := range all {
-		list[i] = Refused{r.Where, r.Err.Error()}
+// refused are what can't be used.
+func refused(all []configstore.Refusal) (list []*v1alpha1.RefusedObject) {
+	for _, r := range all {
+		list = append(list, &v1alpha1.RefusedObject{Source: r.Where, Error: r.Err.Error()})
 	}
 	return list
 }
 
-func objectName(key catalog.Key) ObjectName {
-	return ObjectName{string(key.Kind), key.Namespace, key.Name}
-}
-
-// String is how people read the name.
-func (n ObjectName) String() string {
-	if n.Namespace == "" {
-		return n.Kind + " " + n.Name
-	}
-	return n.Kind + " " + n.Namespace + "/" + n.Name
+func keyMessage(key catalog.Key) *v1alpha1.ObjectKey {
+	return &v1alpha1.ObjectKey{Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name}
 }
 
 // Copy writes what a copy has come to: in a dry run every object that is not the same
 // already, otherwise the numbers, and what somebody has to look at.
-func Copy(w io.Writer, c Copied) error {
+func Copy(w io.Writer, c *v1alpha1.StoreCopy) error {
 	suffix := ""
-	if c.DryRun {
+	if c.GetDryRun() {
 		suffix = " (dry run)"
 	}
-	for _, r := range c.Results {
-		switch result := transfer.Result(r.Result); {
+	for _, r := range c.GetResults() {
+		switch result := transfer.Result(r.GetResult()); {
 		case result == transfer.Failed:
-			Say(w, "%s failed: %s\n", r, r.Error)
+			Say(w, "%s failed: %s\n", keyName(r.GetKey()), r.GetError())
 		case result == transfer.Kept:
-			Say(w, "%s kept: only the target has it, or only there it can be used%s\n", r, suffix)
-		case result == transfer.Deleted || c.DryRun && result != transfer.Unchanged:
-			Say(w, "%s %s%s\n", r, result, suffix)
+			Say(w, "%s kept: only the target has it, or only there it can be used%s\n", keyName(r.GetKey()), suffix)
+		case result == transfer.Deleted || c.GetDryRun() && result != transfer.Unchanged:
+			Say(w, "%s %s%s\n", keyName(r.GetKey()), result, suffix)
 		}
 	}
-	for _, r := range c.Refused {
-		Say(w, "refused in the source, and not copied: %s\n", r.Error)
+	for _, r := range c.GetRefused() {
+		Say(w, "refused in the source, and not copied: %s\n", r.GetError())
 	}
-	for _, r := range c.Foreign {
-		Say(w, "no object, left alone in the target: %s\n", r.Source)
+	for _, r := range c.GetForeign() {
+		Say(w, "no object, left alone in the target: %s\n", r.GetSource())
 	}
-	for _, name := range c.Moved {
-		Say(w, "%s was changed in the source meanwhile: run the copy again\n", name)
+	for _, key := range c.GetMoved() {
+		Say(w, "%s was changed in the source meanwhile: run the copy again\n", keyName(key))
 	}
-	n := c.Counts
-	Say(w, "%s to %s%s: %s\n", c.From, c.To, suffix, numbers(n))
+	Say(w, "%s to %s%s: %s\n", c.GetFrom(), c.GetTo(), suffix, numbers(c.GetCounts()))
 	switch {
-	case c.Verified:
+	case c.GetVerified():
 		Say(w, "verified: the target was read back, and has every object that did not fail as the source has it\n")
-	case !c.DryRun:
+	case !c.GetDryRun():
 		Say(w, "not verified\n")
 	}
 	return nil
 }
 
 // numbers are the results that there are, with how many.
-func numbers(n CopyCounts) string {
-	text := fmt.Sprintf("%d created, %d changed, %d unchanged", n.Created, n.Changed, n.Unchanged)
+func numbers(n *v1alpha1.CopyCounts) string {
+	text := fmt.Sprintf("%d created, %d changed, %d unchanged", n.GetCreated(), n.GetChanged(), n.GetUnchanged())
 	for _, more := range []struct {
-		n    int
+		n    uint32
 		what string
-	}{{n.Deleted, "deleted"}, {n.Kept, "kept"}, {n.Failed, "failed"}, {n.Pending, "not written yet"}} {
+	}{{n.GetDeleted(), "deleted"}, {n.GetKept(), "kept"}, {n.GetFailed(), "failed"}, {n.GetPending(), "not written yet"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.what)
 		}

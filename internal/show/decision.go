@@ -10,47 +10,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
-// Decision is how one lookup ended, as programs read it: these fields and no others,
-// all of them always there.
-type Decision struct {
-	Outcome  string   `json:"outcome" yaml:"outcome"`
-	Address  string   `json:"address" yaml:"address"`
-	Cluster  string   `json:"cluster" yaml:"cluster"`
-	Gateway  string   `json:"gateway" yaml:"gateway"`
-	Rule     string   `json:"rule" yaml:"rule"`
-	Revision uint64   `json:"revision" yaml:"revision"`
-	Reason   string   `json:"reason" yaml:"reason"`
-	Routes   []Route  `json:"routes" yaml:"routes"`
-	Notes    []string `json:"notes" yaml:"notes"`
-	Probes   []Probe  `json:"probes,omitempty" yaml:"probes,omitempty"` // where they were asked for
-}
-
-// Probe is what became of a connection to an endpoint of a decision.
-type Probe struct {
-	Cluster    string  `json:"cluster" yaml:"cluster"`
-	Address    string  `json:"address" yaml:"address"`
-	ServerName string  `json:"serverName" yaml:"serverName"` // empty without TLS
-	Result     string  `json:"result" yaml:"result"`         // connected, closed, silent, refused or wrong certificate
-	Identity   string  `json:"identity" yaml:"identity"`     // of its certificate
-	TookMs     float64 `json:"tookMs" yaml:"tookMs"`
-	Why        string  `json:"why" yaml:"why"`
-}
-
-// AddProbes adds what became of connections.
-func (d *Decision) AddProbes(m *v1alpha1.ProbeResponse) {
-	d.Probes = []Probe{}
-	for _, e := range m.GetEndpoints() {
-		d.Probes = append(d.Probes, Probe{
-			e.GetCluster(), e.GetAddress(), e.GetServerName(), e.GetResult(), e.GetIdentity(), float64(e.GetTookUs()) / 1000, e.GetWhy(),
-		})
-	}
+// AddProbes adds to a decision what became of connections.
+func AddProbes(d *v1alpha1.Decision, m *v1alpha1.ProbeResponse) {
+	d.Probes = append([]*v1alpha1.ProbedEndpoint{}, m.GetEndpoints()...)
 	if n := m.GetLeftOut(); n > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("%d more endpoints were not tried", n))
+		d.Notes = append(d.GetNotes(), fmt.Sprintf("%d more endpoints were not tried", n))
 	}
 }
 
 // probes writes what became of connections.
-func probes(w io.Writer, all []Probe) error {
+func probes(w io.Writer, all []*v1alpha1.ProbedEndpoint) error {
 	if all == nil {
 		return nil
 	}
@@ -61,146 +30,117 @@ func probes(w io.Writer, all []Probe) error {
 	Say(w, "\n")
 	var table [][]string
 	for _, p := range all {
-		text := p.Identity + after(": ", p.Why)
-		if p.Identity == "" {
-			text = cmp.Or(p.Why, "no TLS: the service is insecure")
+		text := p.GetIdentity() + after(": ", p.GetWhy())
+		if p.GetIdentity() == "" {
+			text = cmp.Or(p.GetWhy(), "no TLS: the service is insecure")
 		}
-		table = append(table, []string{"  " + p.Address, p.Cluster, p.Result, fmt.Sprintf("%.1f ms", p.TookMs), text})
+		table = append(table, []string{"  " + p.GetAddress(), p.GetCluster(), p.GetResult(), Took(p), text})
 	}
 	return rows(w, []string{"  PROBED", "CLUSTER", "RESULT", "TOOK", "CERTIFICATE"}, table)
 }
 
-// Route is one way to an app, and why it was or was not taken.
-type Route struct {
-	Cluster  string  `json:"cluster" yaml:"cluster"`
-	Priority uint32  `json:"priority" yaml:"priority"`
-	Weight   uint32  `json:"weight" yaml:"weight"`
-	Ready    uint32  `json:"ready" yaml:"ready"`
-	Draining uint32  `json:"draining" yaml:"draining"`
-	Shards   uint32  `json:"shards" yaml:"shards"`
-	Ramp     uint32  `json:"ramp" yaml:"ramp"`
-	Taken    bool    `json:"taken" yaml:"taken"` // lookups take it: all, or its share
-	Reason   string  `json:"reason" yaml:"reason"`
-	Peer     string  `json:"peer" yaml:"peer"`
-	Unnamed  string  `json:"unnamed" yaml:"unnamed"`
-	Zones    string  `json:"zones" yaml:"zones"`
-	Share    float64 `json:"share" yaml:"share"` // of the lookups, in percent
-	Fault    string  `json:"fault" yaml:"fault"` // why the caller's calls by it fail, as far as the service knows
+// Took is how long a probe took.
+func Took(p *v1alpha1.ProbedEndpoint) string {
+	return fmt.Sprintf("%.1f ms", float64(p.GetTookUs())/1000)
 }
 
 // shared tells whether lookups take the route and others.
-func (r *Route) shared() bool { return r.Share > 0 && r.Share < 100 }
+func shared(r *v1alpha1.RouteDecision) bool { return r.GetShare() > 0 && r.GetShare() < 100 }
 
 // Failing tells whether calls go by a route on which they fail, as far as the service knows.
-func (d *Decision) Failing() bool {
-	return slices.ContainsFunc(d.Routes, func(r Route) bool { return r.Taken && r.Fault != "" })
-}
-
-// DecisionOf reads a decision from its message.
-func DecisionOf(m *v1alpha1.Decision) Decision {
-	d := Decision{
-		Outcome: m.GetOutcome(), Address: m.GetAddress(), Cluster: m.GetCluster(), Gateway: m.GetGateway(),
-		Rule: m.GetRule(), Revision: m.GetRevision(), Reason: m.GetReason(), Routes: []Route{}, Notes: append([]string{}, m.GetNotes()...),
-	}
-	for _, r := range m.GetRoutes() {
-		d.Routes = append(d.Routes, Route{
-			Cluster: r.GetCluster(), Priority: r.GetPriority(), Weight: r.GetWeight(),
-			Ready: r.GetReady(), Draining: r.GetDraining(), Shards: r.GetShards(), Ramp: r.GetRamp(),
-			Taken: r.GetTaken() || r.GetShare() > 0, Reason: r.GetReason(), Peer: r.GetPeer(), Unnamed: r.GetUnnamed(), Zones: r.GetZones(), Share: r.GetShare(), Fault: r.GetFault(),
-		})
-	}
-	return d
+func Failing(d *v1alpha1.Decision) bool {
+	return slices.ContainsFunc(d.GetRoutes(), func(r *v1alpha1.RouteDecision) bool { return r.GetTaken() && r.GetFault() != "" })
 }
 
 // Explain writes a decision for people.
-func Explain(w io.Writer, caller, app string, d Decision) error {
-	outcome := d.Outcome
-	if d.Failing() {
+func Explain(w io.Writer, caller, app string, d *v1alpha1.Decision) error {
+	outcome := d.GetOutcome()
+	if Failing(d) {
 		outcome += ", but calls fail"
 	}
 	Say(w, "%s asks for %s: %s\n\n", caller, app, outcome)
-	cluster := d.Cluster
-	if slices.ContainsFunc(d.Routes, func(r Route) bool { return r.shared() }) {
+	cluster := d.GetCluster()
+	if slices.ContainsFunc(d.GetRoutes(), shared) {
 		cluster += " this time"
 	}
 	err := pairs(w, "  ", [][2]string{
-		{"reason", d.Reason},
-		{"address", d.Address},
+		{"reason", d.GetReason()},
+		{"address", d.GetAddress()},
 		{"cluster", cluster},
-		{"gateway", d.Gateway},
-		{"rule", d.Rule},
-		{"revision", strconv.FormatUint(d.Revision, 10)},
+		{"gateway", d.GetGateway()},
+		{"rule", d.GetRule()},
+		{"revision", strconv.FormatUint(d.GetRevision(), 10)},
 	})
-	if len(d.Notes) > 0 {
+	if len(d.GetNotes()) > 0 {
 		Say(w, "\n")
 	}
-	for _, note := range d.Notes {
+	for _, note := range d.GetNotes() {
 		paragraph(w, "  note: ", "    ", note)
 	}
-	if err != nil || len(d.Routes) == 0 {
-		return cmp.Or(err, probes(w, d.Probes))
+	if err != nil || len(d.GetRoutes()) == 0 {
+		return cmp.Or(err, probes(w, d.GetProbes()))
 	}
 	Say(w, "\n")
-	if err := routes(w, d.Routes); err != nil {
+	if err := routes(w, d.GetRoutes()); err != nil {
 		return err
 	}
 	between := "\n"
 	for _, about := range []struct {
 		format string
-		value  func(*Route) string
+		value  func(*v1alpha1.RouteDecision) string
 	}{
-		{"  fault %s: ", func(r *Route) string { return r.Fault }},
-		{"  peer %s: ", func(r *Route) string { return r.Peer }},
-		{"  callers without a server name to %s: ", func(r *Route) string { return r.Unnamed }},
+		{"  fault %s: ", func(r *v1alpha1.RouteDecision) string { return r.GetFault() }},
+		{"  peer %s: ", func(r *v1alpha1.RouteDecision) string { return r.GetPeer() }},
+		{"  callers without a server name to %s: ", func(r *v1alpha1.RouteDecision) string { return r.GetUnnamed() }},
 	} {
-		for i := range d.Routes {
-			if text := about.value(&d.Routes[i]); text != "" {
-				paragraph(w, between+fmt.Sprintf(about.format, d.Routes[i].Cluster), "    ", text)
+		for _, r := range d.GetRoutes() {
+			if text := about.value(r); text != "" {
+				paragraph(w, between+fmt.Sprintf(about.format, r.GetCluster()), "    ", text)
 				between = ""
 			}
 		}
 	}
-	return probes(w, d.Probes)
+	return probes(w, d.GetProbes())
 }
 
 // routes writes a table of routes. Columns that say nothing are left out.
-func routes(w io.Writer, all []Route) error {
+func routes(w io.Writer, all []*v1alpha1.RouteDecision) error {
 	columns := []struct {
 		name   string
 		always bool
-		value  func(*Route) string
+		value  func(*v1alpha1.RouteDecision) string
 	}{
-		{"  ROUTE", true, func(r *Route) string { return "  " + r.Cluster }},
-		{"PRIORITY", true, func(r *Route) string { return number(r.Priority) }},
-		{"WEIGHT", true, func(r *Route) string { return number(r.Weight) }},
-		{"READY", true, func(r *Route) string { return number(r.Ready) }},
-		{"DRAINING", false, func(r *Route) string { return unlessZero(r.Draining, "") }},
-		{"SHARDS", false, func(r *Route) string { return unlessZero(r.Shards, "") }},
-		{"RAMP", false, func(r *Route) string { return unlessZero(r.Ramp, " %") }},
-		{"SHARE", false, func(r *Route) string {
-			if r.shared() {
-				return percent(r.Share)
+		{"  ROUTE", true, func(r *v1alpha1.RouteDecision) string { return "  " + r.GetCluster() }},
+		{"PRIORITY", true, func(r *v1alpha1.RouteDecision) string { return number(r.GetPriority()) }},
+		{"WEIGHT", true, func(r *v1alpha1.RouteDecision) string { return number(r.GetWeight()) }},
+		{"READY", true, func(r *v1alpha1.RouteDecision) string { return number(r.GetReady()) }},
+		{"DRAINING", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetDraining(), "") }},
+		{"SHARDS", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetShards(), "") }},
+		{"RAMP", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetRamp(), " %") }},
+		{"SHARE", false, func(r *v1alpha1.RouteDecision) string {
+			if shared(r) {
+				return percent(r.GetShare())
 			}
 			return ""
 		}},
-		{"ZONES", false, func(r *Route) string { return r.Zones }},
-		{"", true, func(r *Route) string {
-			if r.Taken {
+		{"ZONES", false, func(r *v1alpha1.RouteDecision) string { return r.GetZones() }},
+		{"", true, func(r *v1alpha1.RouteDecision) string {
+			if r.GetTaken() {
 				return "taken"
 			}
 			return ""
 		}},
-		{"WHY", true, func(r *Route) string { return r.Reason }},
+		{"WHY", true, func(r *v1alpha1.RouteDecision) string { return r.GetReason() }},
 	}
 	var heading []string
 	table := make([][]string, len(all))
 	for _, c := range columns {
-		if !c.always && !slices.ContainsFunc(all, func(r Route) bool { return c.value(&r) != "" }) {
+		if !c.always && !slices.ContainsFunc(all, func(r *v1alpha1.RouteDecision) bool { return c.value(r) != "" }) {
 			continue
 		}
 		heading = append(heading, c.name)
 		for i := range all {
-			table[i] = append(table[i], c.value(&all[i]))
+			table[i] = append(table[i], c.value(all[i]))
 		}
 	}
 	return rows(w, heading, table, "ZONES", "SHARDS", "WEIGHT")

@@ -2,7 +2,6 @@ package show
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -48,23 +47,21 @@ func Diff(key catalog.Key, before, after Side) string {
 	return string(text)
 }
 
-// AddDiffs adds to what a change comes to how each object changes. The answer is one
-// with what was held, and objects are what there will be, nil for one that is deleted.
-func (a *Applied) AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) error {
+// AddDiffs adds to an answer with what was held how each object changes. Objects are what there will be,
+// nil for one that is deleted.
+func AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) error {
 	if len(objects) != len(m.GetResults()) {
 		return fmt.Errorf("%d objects were asked for, and the answer has %d; is the service of another version than this isthmus?", len(objects), len(m.GetResults()))
 	}
 	for i, r := range m.GetResults() {
-		k := r.GetKey()
-		key := catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
-		before := Side{}
+		key, before := keyOf(r.GetKey()), Side{}
 		switch {
 		case r.GetUnusable() != "":
 			before.Label = "which can't be used: " + strings.ReplaceAll(r.GetUnusable(), "\n", "; ")
 		case len(r.GetHeld()) > 0:
-			object, err := api.DecodeJSON(api.KeyPath(key), r.GetHeld())
+			object, err := decoded(key, r.GetHeld())
 			if err != nil {
-				return fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
+				return err
 			}
 			before = Side{object, "revision " + r.GetRevision()}
 		case r.GetResult() != "created":
@@ -77,20 +74,20 @@ func (a *Applied) AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) 
 		case r.GetResult() == "created":
 			after.Label = "created"
 		}
-		a.Results[i].Diff = Diff(key, before, after)
+		r.Diff = Diff(key, before, after)
 	}
 	return nil
 }
 
 // Diffs writes what changes in each object, in colours if that is said, with an empty
 // line behind it if anything does.
-func Diffs(w io.Writer, a Applied, colours bool) error {
+func Diffs(w io.Writer, a *v1alpha1.ApplyResponse, colours bool) error {
 	end := ""
-	for _, r := range a.Results {
-		if err := writeDiff(w, r.Diff, colours); err != nil {
+	for _, r := range a.GetResults() {
+		if err := writeDiff(w, r.GetDiff(), colours); err != nil {
 			return err
 		}
-		if r.Diff != "" {
+		if r.GetDiff() != "" {
 			end = "\n"
 		}
 	}
@@ -132,12 +129,4 @@ func Colours(w io.Writer) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// nested is an object as it stands in a larger answer.
-func nested(o catalog.Object) json.RawMessage {
-	if o == nil {
-		return nil
-	}
-	return api.EncodeJSON(o)
 }

@@ -33,9 +33,8 @@ func TestADiffIsOfWhatIsHeldAndWhatWillBe(t *testing.T) {
 	} {
 		c.result.Key = &v1alpha1.ObjectKey{Kind: "Cluster", Name: "east"}
 		answer := &v1alpha1.ApplyResponse{Results: []*v1alpha1.ApplyResult{c.result}}
-		a := AppliedOf(answer, true)
-		if err := a.AddDiffs(answer, []catalog.Object{network("b")}); err != nil || a.Results[0].Diff != c.want {
-			t.Errorf("%s: %v\n%s\nwant\n%s", c.what, err, a.Results[0].Diff, c.want)
+		if err := AddDiffs(answer, []catalog.Object{network("b")}); err != nil || c.result.GetDiff() != c.want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", c.what, err, c.result.GetDiff(), c.want)
 		}
 	}
 	if got := Diff(key, Side{network("a"), "revision 7"}, Side{}); !strings.HasPrefix(got, "--- Cluster east, revision 7\n+++ /dev/null\n") {
@@ -49,8 +48,7 @@ func TestADiffIsNotMadeOfAnAnswerThatDoesNotSayWhatIsHeld(t *testing.T) {
 		"no object": {Results: []*v1alpha1.ApplyResult{{Result: "changed", Revision: "7"}}},
 		"nonsense":  {Results: []*v1alpha1.ApplyResult{{Result: "changed", Revision: "7", Held: []byte("{}")}}},
 	} {
-		a := AppliedOf(answer, true)
-		if err := a.AddDiffs(answer, []catalog.Object{network("b")}); err == nil || !strings.Contains(err.Error(), "another version") {
+		if err := AddDiffs(answer, []catalog.Object{network("b")}); err == nil || !strings.Contains(err.Error(), "another version") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -109,16 +107,16 @@ func TestAChangeInFewWords(t *testing.T) {
 
 func TestVersionsThatCanNotBeUsedAreShown(t *testing.T) {
 	key := network("a").Key()
-	all, err := VersionsOf(&v1alpha1.HistoryResponse{Versions: []*v1alpha1.PastObject{
+	answer := &v1alpha1.HistoryResponse{Versions: []*v1alpha1.PastObject{
 		{Revision: "4", Json: api.EncodeJSON(network("b")), AtUnixMs: 1_000_000_000_000},
 		{Revision: "3", Unusable: "bad\nworse"},
 		{Revision: "2", Json: api.EncodeJSON(network("a"))},
-	}}, key)
-	if err != nil {
+	}}
+	if err := Compared(answer, key); err != nil {
 		t.Fatal(err)
 	}
 	var table, text strings.Builder
-	if History(&table, Table, all) != nil || History(&text, YAML, all) != nil {
+	if History(&table, Table, key, answer.GetVersions()) != nil || History(&text, YAML, key, answer.GetVersions()) != nil {
 		t.Fatal("not written")
 	}
 	for _, want := range []string{"mended\n", "3          unknown", "can't be used: bad; worse\n", "the oldest that is known\n"} {

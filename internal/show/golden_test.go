@@ -12,6 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
@@ -63,7 +66,7 @@ func largeStatus() *v1alpha1.StatusResponse {
 	return s
 }
 
-func largeApps() (all []App) {
+func largeApps() (all []*v1alpha1.AppState) {
 	for i := range 1000 {
 		m := &v1alpha1.AppState{
 			App: &v1alpha1.App{Namespace: fmt.Sprintf("team-%d", i/50), Id: fmt.Sprintf("orders-service-%d", i)}, Ready: uint32(i % 4), Callers: uint32(i % 17), Selection: i%3 == 0,
@@ -76,12 +79,12 @@ func largeApps() (all []App) {
 		if i%90 == 0 {
 			m.Draining = 1
 		}
-		all = append(all, AppOf(m))
+		all = append(all, m)
 	}
 	return all
 }
 
-func largeSidecars() (all []Sidecar) {
+func largeSidecars() (all []*v1alpha1.SidecarState) {
 	for i := range 1000 {
 		m := &v1alpha1.SidecarState{
 			App: &v1alpha1.App{Namespace: fmt.Sprintf("team-%d", i/50), Id: fmt.Sprintf("orders-service-%d", i)}, Instance: "a", State: "ready",
@@ -94,13 +97,13 @@ func largeSidecars() (all []Sidecar) {
 		case 8:
 			m.Revision, m.PlainText = 128_001, true
 		}
-		all = append(all, SidecarOf(m))
+		all = append(all, m)
 	}
 	return all
 }
 
 // largeDecision is one with a route to each of 50 clusters.
-func largeDecision() Decision {
+func largeDecision() *v1alpha1.Decision {
 	m := &v1alpha1.Decision{
 		Outcome: "ok", Address: "orders.shop.peer-1.isthmus.internal:15443", Cluster: "peer-1", Gateway: "203.0.113.1:15443", Revision: 128_345,
 		Rule: "AppEndpoints shop/checkout, spec.endpoints[0] (shop.yaml:6)", Reason: "peer-1 has 12 ready; west has no ready instance of shop/orders",
@@ -108,12 +111,12 @@ func largeDecision() Decision {
 	}
 	for i := range 50 {
 		m.Routes = append(m.Routes, &v1alpha1.RouteDecision{
-			Cluster: fmt.Sprintf("peer-%d", i+1), Priority: uint32(i / 10), Weight: 10, Ready: 12, Shards: 4, Share: 10, Taken: i == 0, Ramp: uint32(i%4) * 25,
+			Cluster: fmt.Sprintf("peer-%d", i+1), Priority: uint32(i / 10), Weight: 10, Ready: 12, Shards: 4, Share: 10, Taken: true, Ramp: uint32(i%4) * 25,
 			Zones: "eu-west-1a: 6, eu-west-1b: 6", Reason: "12 ready; not called without a gateway: 10.0.0.1:50002 (outside the network ranges)",
 			Peer: "heard 0.3 s ago, lease 9.7 s left; it does not hear this cluster (its link is stale)",
 		})
 	}
-	return DecisionOf(m)
+	return m
 }
 
 func largeEvents(w io.Writer) error {
@@ -133,7 +136,7 @@ func largeEvents(w io.Writer) error {
 	return nil
 }
 
-func largeAnalysis() Analysis {
+func largeAnalysis() *v1alpha1.AnalyzeResponse {
 	m := &v1alpha1.AnalyzeResponse{Objects: 1000, LeftOut: 12}
 	for i := range 50 {
 		m.Findings = append(m.Findings, &v1alpha1.Finding{
@@ -142,7 +145,8 @@ func largeAnalysis() Analysis {
 			What: "no app shop/oders runs here, and no other cluster exports one", Fix: "did you mean shop/orders?",
 		})
 	}
-	return AnalysisOf(m, nil)
+	Analyzed(m, nil)
+	return m
 }
 
 // TestGolden compares what people see, on screens of 80 and 120 columns, with testdata/golden.
@@ -155,7 +159,7 @@ func TestGolden(t *testing.T) {
 		"sidecars":         func(w io.Writer) error { return Sidecars(w, largeSidecars(), noon) },
 		"explain":          func(w io.Writer) error { return Explain(w, "shop/checkout", "shop/orders", largeDecision()) },
 		"events":           largeEvents,
-		"analyze":          func(w io.Writer) error { a := largeAnalysis(); a.Write(w); return nil },
+		"analyze":          func(w io.Writer) error { Analysis(w, largeAnalysis()); return nil },
 	} {
 		for _, columns := range []int{80, 120} {
 			var got bytes.Buffer
@@ -167,17 +171,114 @@ func TestGolden(t *testing.T) {
 					t.Errorf("%s: %d of %d columns: %s", name, n, columns, line)
 				}
 			}
-			file := filepath.Join("testdata", "golden", fmt.Sprintf("%s-%d.txt", name, columns))
-			if *update {
-				if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil || !bytes.Equal(got.Bytes(), want) {
-				t.Errorf("%s is not what is shown (%v): look at it, then run go test ./show -update", file, err)
-			}
+			golden(t, fmt.Sprintf("%s-%d.txt", name, columns), got.Bytes())
 		}
+	}
+}
+
+// sample fills a message: texts are the names of their fields, numbers are their numbers.
+func sample(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		var v protoreflect.Value
+		switch f.Kind() {
+		case protoreflect.MessageKind:
+			if f.IsList() {
+				v = m.Mutable(f).List().NewElement()
+			} else {
+				v = m.NewField(f)
+			}
+			sample(v.Message())
+		case protoreflect.StringKind:
+			v = protoreflect.ValueOfString(string(f.Name()))
+		case protoreflect.BytesKind:
+			v = protoreflect.ValueOfBytes([]byte(`{"kind": "Cluster", "metadata": {"name": "east"}}`))
+		case protoreflect.BoolKind:
+			v = protoreflect.ValueOfBool(true)
+		case protoreflect.DoubleKind:
+			v = protoreflect.ValueOfFloat64(12.5)
+		case protoreflect.Uint32Kind:
+			v = protoreflect.ValueOfUint32(uint32(f.Number()))
+		case protoreflect.Uint64Kind:
+			v = protoreflect.ValueOfUint64(1<<53 + 2*uint64(f.Number()))
+		case protoreflect.Int64Kind:
+			v = protoreflect.ValueOfInt64(ago(time.Duration(f.Number()) * time.Minute))
+		default:
+			panic(f.FullName())
+		}
+		if f.IsList() {
+			m.Mutable(f).List().Append(v)
+		} else {
+			m.Set(f, v)
+		}
+	}
+}
+
+// TestEachAnswerIsPrintedAsBefore compares each kind of answer with testdata/golden, for programs and for people.
+func TestEachAnswerIsPrintedAsBefore(t *testing.T) {
+	type answer = proto.Message
+	texts := map[string]func(io.Writer, answer) error{
+		"AppList": func(w io.Writer, m answer) error { return Apps(w, []*v1alpha1.AppState{m.(*v1alpha1.AppState)}, true) },
+		"SidecarList": func(w io.Writer, m answer) error {
+			return Sidecars(w, []*v1alpha1.SidecarState{m.(*v1alpha1.SidecarState)}, noon)
+		},
+		"EventList": func(w io.Writer, m answer) error { return EventLine(w, m.(*v1alpha1.Event), time.UTC) },
+		"CallList":  func(w io.Writer, m answer) error { return Calls(w, []*v1alpha1.Call{m.(*v1alpha1.Call)}, noon) },
+		"Graph":     func(w io.Writer, m answer) error { return GraphTable(w, m.(*v1alpha1.GraphResponse)) },
+		"Diagnosis": func(w io.Writer, m answer) error { return Diagnose(w, m.(*v1alpha1.CheckResponse), true) },
+		"Decision": func(w io.Writer, m answer) error {
+			return Explain(w, "shop/web", "shop/orders", m.(*v1alpha1.Decision))
+		},
+		"Change":   func(w io.Writer, m answer) error { return Apply(w, m.(*v1alpha1.ApplyResponse)) },
+		"Analysis": func(w io.Writer, m answer) error { Analysis(w, m.(*v1alpha1.AnalyzeResponse)); return nil },
+		"VersionList": func(w io.Writer, m answer) error {
+			return HistoryDiffs(w, []*v1alpha1.PastObject{m.(*v1alpha1.PastObject)}, false)
+		},
+		"CertificateList": func(w io.Writer, m answer) error {
+			return Trust(w, "west", []*v1alpha1.TrustStatus{m.(*v1alpha1.TrustStatus)}, noon)
+		},
+		"Links":      func(w io.Writer, m answer) error { return LinkTables(w, m.(*v1alpha1.InvitationsResponse), noon) },
+		"StoreCheck": func(w io.Writer, m answer) error { return Check(w, m.(*v1alpha1.StoreCheck)) },
+		"StoreCopy":  func(w io.Writer, m answer) error { return Copy(w, m.(*v1alpha1.StoreCopy)) },
+		"Status": func(w io.Writer, m answer) error {
+			s := m.(*v1alpha1.StatusResponse)
+			s.Store.Error = "" // since when is by the clock of the machine
+			return Status(w, s, true, noon)
+		},
+	}
+	for _, p := range printedKinds {
+		m := proto.Clone(p.message)
+		sample(m.ProtoReflect())
+		var json, text bytes.Buffer
+		print := func() error { return Print(&json, JSON, p.kind, m) }
+		if strings.HasSuffix(p.kind, "List") {
+			print = func() error { return PrintList(&json, JSON, p.kind, []answer{m}) }
+		}
+		if err := print(); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, p.kind+".json", json.Bytes())
+		if write := texts[p.kind]; write != nil {
+			if err := write(&text, m); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, p.kind+".txt", text.Bytes())
+		}
+	}
+}
+
+// golden compares a text with a file of testdata/golden.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", "golden", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not what is shown (%v): look at it, then run go test ./internal/show -update", file, err)
 	}
 }
 

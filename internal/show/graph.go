@@ -9,54 +9,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Graph is the apps and clusters with the calls between them, as programs read it.
-type Graph struct {
-	Cluster  string         `json:"cluster" yaml:"cluster"`   // the one that was asked
-	Apps     []GraphApp     `json:"apps" yaml:"apps"`         // in that cluster
-	Clusters []GraphCluster `json:"clusters" yaml:"clusters"` // the others
-	Calls    []GraphCall    `json:"calls" yaml:"calls"`
-}
-
-// GraphApp is an app.
-type GraphApp struct {
-	App        string   `json:"app" yaml:"app"`
-	Ready      uint32   `json:"ready" yaml:"ready"`
-	Selection  bool     `json:"selection" yaml:"selection"`   // it has AppEndpoints
-	ExportedTo []string `json:"exportedTo" yaml:"exportedTo"` // "*" for any cluster
-}
-
-// GraphCluster is another cluster.
-type GraphCluster struct {
-	Cluster string `json:"cluster" yaml:"cluster"`
-	Object  bool   `json:"object" yaml:"object"` // there is a Cluster object
-	State   string `json:"state" yaml:"state"`   // connected, stale, damped or unheard
-}
-
-// GraphCall is a caller's way to a callee.
-type GraphCall struct {
-	Caller   string `json:"caller" yaml:"caller"`
-	In       string `json:"in" yaml:"in"` // the caller's cluster
-	Callee   string `json:"callee" yaml:"callee"`
-	State    string `json:"state" yaml:"state"` // ready, stale, unavailable, or denied: seen, and nothing lets it in
-	Declared bool   `json:"declared" yaml:"declared"`
-	Seen     bool   `json:"seen" yaml:"seen"` // by the callee's guard in this cluster
-	Rule     string `json:"rule" yaml:"rule"` // the object and line that declares it
-	// Harm is fails, elsewhere, stale or none, by the state of the one cluster that calls were filtered by.
-	Harm   string       `json:"harm,omitempty" yaml:"harm,omitempty"`
-	Routes []GraphRoute `json:"routes" yaml:"routes"`
-}
-
-// GraphRoute is one way to a callee.
-type GraphRoute struct {
-	Cluster  string `json:"cluster" yaml:"cluster"`
-	Priority uint32 `json:"priority" yaml:"priority"`
-	Weight   uint32 `json:"weight" yaml:"weight"`
-	State    string `json:"state" yaml:"state"` // ready, stale, damped, or why it is not used
-	Ready    uint32 `json:"ready" yaml:"ready"`
-	Usable   bool   `json:"usable" yaml:"usable"`
-	Taken    bool   `json:"taken" yaml:"taken"` // lookups take it now
-}
-
 // The states of a call.
 const (
 	callReady       = "ready"
@@ -65,138 +17,150 @@ const (
 	callDenied      = "denied"
 )
 
-// Add takes in a message.
-func (g *Graph) Add(m *v1alpha1.GraphResponse) {
-	g.Cluster = cmp.Or(g.Cluster, m.GetCluster())
+// AddGraph adds a message to a graph: of its apps those in this cluster, and of each call its state.
+func AddGraph(g, m *v1alpha1.GraphResponse) {
+	g.Cluster, g.Revision = cmp.Or(g.GetCluster(), m.GetCluster()), max(g.GetRevision(), m.GetRevision())
 	for _, a := range m.GetApps() {
 		if a.GetHere() {
-			g.Apps = append(g.Apps, GraphApp{appName(a.GetApp()), a.GetReady(), a.GetSelection(), append([]string{}, a.GetExportedTo()...)})
+			g.Apps = append(g.Apps, a)
 		}
 	}
-	for _, c := range m.GetClusters() {
-		g.Clusters = append(g.Clusters, GraphCluster{c.GetName(), c.GetObject(), c.GetState()})
-	}
+	g.Clusters, g.Calls = append(g.GetClusters(), m.GetClusters()...), append(g.GetCalls(), m.GetCalls()...)
 	for _, c := range m.GetCalls() {
-		call := GraphCall{Caller: appName(c.GetCaller()), In: g.Cluster, Callee: appName(c.GetCallee()), Declared: true, Rule: c.GetRule(), State: callUnavailable, Routes: []GraphRoute{}}
+		c.In, c.Declared, c.State = g.GetCluster(), true, callUnavailable
 		for _, r := range c.GetRoutes() {
-			call.Routes = append(call.Routes, GraphRoute{r.GetCluster(), r.GetPriority(), r.GetWeight(), r.GetState(), r.GetReady(), r.GetUsable(), r.GetTaken()})
 			switch {
-			case r.GetTaken() && r.GetState() == callStale && call.State != callReady:
-				call.State = callStale
+			case r.GetTaken() && r.GetState() == callStale && c.GetState() != callReady:
+				c.State = callStale
 			case r.GetTaken():
-				call.State = callReady
+				c.State = callReady
 			}
 		}
-		g.Calls = append(g.Calls, call)
 	}
 }
 
-// AddSeen takes in the calls that guards have seen.
-func (g *Graph) AddSeen(all []Call) {
-	type edge struct{ in, caller, callee string }
-	at := make(map[edge]int, len(g.Calls))
-	for i := range g.Calls {
-		c := &g.Calls[i]
-		at[edge{c.In, c.Caller, c.Callee}] = i
+// copied is a call that can be changed while others read the first.
+func copied(c *v1alpha1.GraphCall) *v1alpha1.GraphCall {
+	return &v1alpha1.GraphCall{
+		Caller: c.GetCaller(), In: c.GetIn(), Callee: c.GetCallee(), State: c.GetState(), Declared: c.GetDeclared(), Seen: c.GetSeen(),
+		Rule: c.GetRule(), Harm: c.GetHarm(), Routes: c.GetRoutes(),
 	}
-	for i := range all {
-		c := &all[i]
-		if !c.Seen() || c.App == (catalog.App{}) || c.App == c.Of {
+}
+
+// AddSeen adds the calls that guards have seen to a graph, whose calls stay as they are for others.
+func AddSeen(g *v1alpha1.GraphResponse, all []*v1alpha1.Call) {
+	type edge struct {
+		in             string
+		caller, callee catalog.App
+	}
+	at := make(map[edge]int, len(g.GetCalls()))
+	for i, c := range g.GetCalls() {
+		at[edge{c.GetIn(), app(c.GetCaller()), app(c.GetCallee())}] = i
+	}
+	for _, c := range all {
+		caller, callee := Caller(c), app(c.GetCallee())
+		if !Seen(c) || caller == (catalog.App{}) || caller == callee {
 			continue
 		}
-		in := c.Cluster
+		in := c.GetCluster()
 		if in == catalog.LocalCluster {
-			in = g.Cluster
+			in = g.GetCluster()
 		}
-		if j, ok := at[edge{in, c.Caller, c.Callee}]; ok {
+		if j, ok := at[edge{in, caller, callee}]; ok {
+			g.Calls[j] = copied(g.Calls[j])
 			g.Calls[j].Seen = true
 			continue
 		}
-		call := GraphCall{
-			Caller: c.Caller, In: in, Callee: c.Callee, Seen: true, Declared: c.Declared, Rule: c.Rule, State: callReady,
-			Routes: []GraphRoute{{Cluster: g.Cluster, Weight: catalog.DefaultWeight, State: callReady, Usable: true, Taken: true}},
+		call := &v1alpha1.GraphCall{
+			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, In: in, Callee: c.GetCallee(), Seen: true, Declared: c.GetDeclared(), Rule: c.GetRule(), State: callReady,
+			Routes: []*v1alpha1.GraphRoute{{Cluster: g.GetCluster(), Weight: catalog.DefaultWeight, State: callReady, Usable: true, Taken: true}},
 		}
-		if c.Rule == "" {
+		if c.GetRule() == "" {
 			call.State = callDenied
 		}
 		g.Calls = append(g.Calls, call)
 	}
-	slices.SortFunc(g.Calls, func(a, b GraphCall) int {
-		return cmp.Or(cmp.Compare(a.Caller, b.Caller), cmp.Compare(a.In, b.In), cmp.Compare(a.Callee, b.Callee))
+	slices.SortFunc(g.GetCalls(), func(a, b *v1alpha1.GraphCall) int {
+		return cmp.Or(app(a.GetCaller()).Compare(app(b.GetCaller())), cmp.Compare(a.GetIn(), b.GetIn()), app(a.GetCallee()).Compare(app(b.GetCallee())))
 	})
 }
 
 // GraphFilter narrows a graph.
 type GraphFilter struct {
-	Apps           []string // calls by or of them
-	Steps          int      // or on longer ways to and from them, of so many calls; 0 counts as 1
-	Clusters       []string // routes to them; of one, each call says what harm it does
-	Whole          bool     // a call that has such a route keeps all its routes
-	Seen, Declared bool     // only such calls
+	Apps           []catalog.App // calls by or of them
+	Steps          int           // or on longer ways to and from them, of so many calls; 0 counts as 1
+	Clusters       []string      // routes to them; of one, each call says what harm it does
+	Whole          bool          // a call that has such a route keeps all its routes
+	Seen, Declared bool          // only such calls
 }
 
 // Filter leaves out the calls that the filter does not name, and the apps and clusters that no call
-// is left of.
-func (g *Graph) Filter(f GraphFilter) {
+// is left of. Calls stay as they are for others.
+func Filter(g *v1alpha1.GraphResponse, f GraphFilter) {
 	any := func(list []string, names ...string) bool {
 		return len(list) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(list, name) })
 	}
-	near, calls := g.near(f.Apps, f.Steps), []GraphCall{}
-	for _, c := range g.Calls {
-		if len(f.Clusters) == 1 {
-			c.Harm = c.harm(f.Clusters[0])
+	near, calls := near(g, f.Apps, f.Steps), []*v1alpha1.GraphCall{}
+	for _, c := range g.GetCalls() {
+		if !near(c) || f.Seen && !c.GetSeen() || f.Declared && !c.GetDeclared() {
+			continue
 		}
-		routes := slices.DeleteFunc(slices.Clone(c.Routes), func(r GraphRoute) bool { return !any(f.Clusters, r.Cluster, c.In) })
-		if !f.Whole {
+		routes := slices.DeleteFunc(slices.Clone(c.GetRoutes()), func(r *v1alpha1.GraphRoute) bool { return !any(f.Clusters, r.GetCluster(), c.GetIn()) })
+		if len(routes) == 0 {
+			continue
+		}
+		if len(f.Clusters) > 0 {
+			c = copied(c)
+		}
+		if len(f.Clusters) == 1 {
+			c.Harm = harm(c, f.Clusters[0])
+		}
+		if len(f.Clusters) > 0 && !f.Whole {
 			c.Routes = routes
 		}
-		if near(&c) && len(routes) > 0 && (c.Seen || !f.Seen) && (c.Declared || !f.Declared) {
-			calls = append(calls, c)
-		}
+		calls = append(calls, c)
 	}
 	g.Calls = calls
 	if len(f.Apps) == 0 && len(f.Clusters) == 0 && !f.Seen && !f.Declared {
 		return
 	}
-	apps, clusters := map[string]bool{}, map[string]bool{}
-	for i := range calls {
-		c := &calls[i]
-		apps[c.Callee], clusters[c.In] = true, true
-		if c.In == g.Cluster {
-			apps[c.Caller] = true
+	apps, clusters := map[catalog.App]bool{}, map[string]bool{}
+	for _, c := range calls {
+		apps[app(c.GetCallee())], clusters[c.GetIn()] = true, true
+		if c.GetIn() == g.GetCluster() {
+			apps[app(c.GetCaller())] = true
 		}
-		for _, r := range c.Routes {
-			clusters[r.Cluster] = true
+		for _, r := range c.GetRoutes() {
+			clusters[r.GetCluster()] = true
 		}
 	}
 	for _, app := range f.Apps {
 		apps[app] = true
 	}
-	g.Apps = slices.DeleteFunc(g.Apps, func(a GraphApp) bool { return !apps[a.App] })
-	g.Clusters = slices.DeleteFunc(g.Clusters, func(c GraphCluster) bool { return !clusters[c.Cluster] })
+	g.Apps = slices.DeleteFunc(g.GetApps(), func(a *v1alpha1.GraphApp) bool { return !apps[app(a.GetApp())] })
+	g.Clusters = slices.DeleteFunc(g.GetClusters(), func(c *v1alpha1.GraphCluster) bool { return !clusters[c.GetName()] })
 }
 
 // near tells whether a call is on a way of so many calls that leads to one of the apps or from it.
-func (g *Graph) near(apps []string, steps int) func(*GraphCall) bool {
-	callees, callers := map[string]bool{}, map[string]bool{}
+func near(g *v1alpha1.GraphResponse, apps []catalog.App, steps int) func(*v1alpha1.GraphCall) bool {
+	callees, callers := map[catalog.App]bool{}, map[catalog.App]bool{}
 	for _, app := range apps {
 		callees[app], callers[app] = true, true
 	}
 	for range max(steps, 1) - 1 {
 		above, below := maps.Clone(callees), maps.Clone(callers)
-		for i := range g.Calls {
-			c := &g.Calls[i]
-			if callees[c.Callee] && c.In == g.Cluster {
-				above[c.Caller] = true
+		for _, c := range g.GetCalls() {
+			if callees[app(c.GetCallee())] && c.GetIn() == g.GetCluster() {
+				above[app(c.GetCaller())] = true
 			}
-			if callers[c.Caller] && c.In == g.Cluster {
-				below[c.Callee] = true
+			if callers[app(c.GetCaller())] && c.GetIn() == g.GetCluster() {
+				below[app(c.GetCallee())] = true
 			}
 		}
 		callees, callers = above, below
 	}
-	return func(c *GraphCall) bool {
-		return len(apps) == 0 || callees[c.Callee] || callers[c.Caller]
+	return func(c *v1alpha1.GraphCall) bool {
+		return len(apps) == 0 || callees[app(c.GetCallee())] || callers[app(c.GetCaller())]
 	}
 }
 
@@ -223,7 +187,6 @@ type Edge struct {
 	From, To Place
 	Way      Way
 	Title    string
-	Call     *GraphCall
 }
 
 // Way is what a route is to its caller now.
@@ -254,12 +217,12 @@ var styles = map[Way]edgeStyle{
 	Unseen:  {"#2e7d32", true},
 }
 
-// Draw places the apps: this cluster first, the others by name.
-func (g *Graph) Draw() *Drawing {
+// Draw places the apps of a graph: this cluster first, the others by name.
+func Draw(g *v1alpha1.GraphResponse) *Drawing {
 	d := &Drawing{}
-	notes := map[string]map[string]string{g.Cluster: {}}
-	for i := range g.Apps {
-		notes[g.Cluster][g.Apps[i].App] = readyNote(g.Apps[i].Ready)
+	notes := map[string]map[string]string{g.GetCluster(): {}}
+	for _, a := range g.GetApps() {
+		notes[g.GetCluster()][Name(a.GetApp())] = readyNote(a.GetReady())
 	}
 	put := func(cluster, app, note string) {
 		if notes[cluster] == nil {
@@ -268,24 +231,25 @@ func (g *Graph) Draw() *Drawing {
 		notes[cluster][app] = cmp.Or(notes[cluster][app], note)
 	}
 	states := map[string]string{}
-	for _, c := range g.Clusters {
-		states[c.Cluster] = c.State
-		notes[c.Cluster] = map[string]string{}
+	for _, c := range g.GetClusters() {
+		states[c.GetName()] = c.GetState()
+		notes[c.GetName()] = map[string]string{}
 	}
-	anySeen := slices.ContainsFunc(g.Calls, func(c GraphCall) bool { return c.Seen })
-	for i := range g.Calls {
-		c := &g.Calls[i]
-		put(c.In, c.Caller, "")
-		for _, r := range c.Routes {
+	anySeen := slices.ContainsFunc(g.GetCalls(), (*v1alpha1.GraphCall).GetSeen)
+	for _, c := range g.GetCalls() {
+		put(c.GetIn(), Name(c.GetCaller()), "")
+		for _, r := range c.GetRoutes() {
 			note := ""
-			if r.Cluster != g.Cluster {
-				note = readyNote(r.Ready)
+			if r.GetCluster() != g.GetCluster() {
+				note = readyNote(r.GetReady())
 			}
-			put(r.Cluster, c.Callee, note)
+			put(r.GetCluster(), Name(c.GetCallee()), note)
 		}
 	}
 	names := slices.Sorted(maps.Keys(notes))
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(number(b2u(a != g.Cluster)), number(b2u(b != g.Cluster))) })
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(number(b2u(a != g.GetCluster())), number(b2u(b != g.GetCluster())))
+	})
 	at := map[[2]string]Place{}
 	for i, name := range names {
 		col := Column{Cluster: cmp.Or(name, "unknown"), State: states[name]}
@@ -295,30 +259,29 @@ func (g *Graph) Draw() *Drawing {
 		}
 		d.Columns = append(d.Columns, col)
 	}
-	for i := range g.Calls {
-		c := &g.Calls[i]
-		for _, r := range c.Routes {
-			e := Edge{at[[2]string{c.In, c.Caller}], at[[2]string{r.Cluster, c.Callee}], c.way(&r, anySeen && r.Cluster == g.Cluster), c.Caller + " to " + c.Callee + ": " + r.State, c}
-			if c.Rule != "" {
-				e.Title += "; " + c.Rule
-			}
-			d.Edges = append(d.Edges, e)
+	for _, c := range g.GetCalls() {
+		caller, callee := Name(c.GetCaller()), Name(c.GetCallee())
+		for _, r := range c.GetRoutes() {
+			d.Edges = append(d.Edges, Edge{
+				at[[2]string{c.GetIn(), caller}], at[[2]string{r.GetCluster(), callee}], wayOf(c, r, anySeen && r.GetCluster() == g.GetCluster()),
+				caller + " to " + callee + ": " + r.GetState() + after("; ", c.GetRule()),
+			})
 		}
 	}
 	return d
 }
 
-func (c *GraphCall) way(r *GraphRoute, mustBeSeen bool) Way {
+func wayOf(c *v1alpha1.GraphCall, r *v1alpha1.GraphRoute, mustBeSeen bool) Way {
 	switch {
-	case c.State == callDenied:
+	case c.GetState() == callDenied:
 		return Denied
-	case !r.Usable:
+	case !r.GetUsable():
 		return Down
-	case !r.Taken:
+	case !r.GetTaken():
 		return Standby
-	case r.State == callStale:
+	case r.GetState() == callStale:
 		return Stale
-	case mustBeSeen && !c.Seen:
+	case mustBeSeen && !c.GetSeen():
 		return Unseen
 	}
 	return Taken

@@ -14,8 +14,8 @@ import (
 )
 
 // manyCalls is a graph of apps that call ten others each.
-func manyCalls(apps int) *Graph {
-	g := &Graph{}
+func manyCalls(apps int) *v1alpha1.GraphResponse {
+	g := &v1alpha1.GraphResponse{}
 	m := &v1alpha1.GraphResponse{Cluster: "west", Clusters: []*v1alpha1.GraphCluster{{Name: "east", Object: true, State: "connected"}}}
 	app := func(i int) *v1alpha1.App {
 		return &v1alpha1.App{Namespace: fmt.Sprint("ns-", i%20), Id: fmt.Sprint("app-", i)}
@@ -28,35 +28,35 @@ func manyCalls(apps int) *Graph {
 			}})
 		}
 	}
-	g.Add(m)
-	g.AddSeen(nil)
+	AddGraph(g, m)
+	AddSeen(g, nil)
 	return g
 }
 
 func TestGraphsOfSeenCalls(t *testing.T) {
 	g := manyCalls(20)
-	of := catalog.App{Namespace: "ns-1", ID: "app-1"}
-	g.AddSeen([]Call{
-		{Callee: "ns-1/app-1", Caller: "ns-0/app-0", Cluster: "local", last: 1, Rule: "AppEndpoints", App: catalog.App{Namespace: "ns-0", ID: "app-0"}, Of: of},
-		{Callee: "ns-1/app-1", Caller: "ns-x/mallory", Cluster: "local", last: 1, App: catalog.App{Namespace: "ns-x", ID: "mallory"}, Of: of},
-		{Callee: "ns-1/app-1", Caller: "ns-y/web", Cluster: "east", last: 1, Rule: "AppExport", Declared: true, App: catalog.App{Namespace: "ns-y", ID: "web"}, Of: of},
-		{Callee: "ns-1/app-1", Caller: "ns-y/never", Cluster: "east", Rule: "AppExport", Declared: true, App: catalog.App{Namespace: "ns-y", ID: "never"}, Of: of},
+	of := &v1alpha1.App{Namespace: "ns-1", Id: "app-1"}
+	AddSeen(g, []*v1alpha1.Call{
+		{Callee: of, Caller: "ns-0/app-0", Cluster: "local", LastUnixMs: 1, Rule: "AppEndpoints"},
+		{Callee: of, Caller: "ns-x/mallory", Cluster: "local", LastUnixMs: 1},
+		{Callee: of, Caller: "ns-y/web", Cluster: "east", LastUnixMs: 1, Rule: "AppExport", Declared: true},
+		{Callee: of, Caller: "ns-y/never", Cluster: "east", Rule: "AppExport", Declared: true},
 	})
-	g.Filter(GraphFilter{Seen: true})
+	Filter(g, GraphFilter{Seen: true})
 	var got []string
-	for _, c := range g.Calls {
-		got = append(got, c.Caller+" in "+c.In+" to "+c.Callee+" "+c.State)
+	for _, c := range g.GetCalls() {
+		got = append(got, Name(c.GetCaller())+" in "+c.GetIn()+" to "+Name(c.GetCallee())+" "+c.GetState())
 	}
 	want := "ns-0/app-0 in west to ns-1/app-1 ready; ns-x/mallory in west to ns-1/app-1 denied; ns-y/web in east to ns-1/app-1 ready"
 	if text := strings.Join(got, "; "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
 	var out bytes.Buffer
-	if err := g.Picture(&out, "dot"); err != nil || !strings.Contains(out.String(), styles[Denied].colour+`", style=solid`) {
+	if err := Picture(&out, g, "dot"); err != nil || !strings.Contains(out.String(), styles[Denied].colour+`", style=solid`) {
 		t.Errorf("%v\n%s", err, &out)
 	}
-	if g.Filter(GraphFilter{Declared: true, Apps: []string{"ns-x/mallory"}}); len(g.Calls) != 0 {
-		t.Errorf("still there: %v", g.Calls)
+	if Filter(g, GraphFilter{Declared: true, Apps: []catalog.App{{Namespace: "ns-x", ID: "mallory"}}}); len(g.GetCalls()) != 0 {
+		t.Errorf("still there: %v", g.GetCalls())
 	}
 }
 
@@ -81,12 +81,12 @@ func TestGraphsTellWhomAClusterHarms(t *testing.T) {
 	} {
 		m.Calls = append(m.Calls, &v1alpha1.GraphCall{Caller: &v1alpha1.App{Namespace: "n", Id: "web"}, Callee: &v1alpha1.App{Namespace: "n", Id: call.callee}, Rule: "x", Routes: call.routes})
 	}
-	g, whole := &Graph{}, &Graph{}
-	g.Add(m)
-	whole.Add(m)
-	g.Filter(GraphFilter{Clusters: []string{"east"}, Whole: true})
+	g, whole := &v1alpha1.GraphResponse{}, &v1alpha1.GraphResponse{}
+	AddGraph(g, m)
+	AddGraph(whole, m)
+	Filter(g, GraphFilter{Clusters: []string{"east"}, Whole: true})
 	var out bytes.Buffer
-	if err := errors.Join(g.Table(&out), whole.Table(&out)); err != nil {
+	if err := errors.Join(GraphTable(&out, g), GraphTable(&out, whole)); err != nil {
 		t.Fatal(err)
 	}
 	want := `CALLER   CALLEE            HARM        NOW               OTHER ROUTES                           SEEN   LET IN BY
@@ -106,21 +106,20 @@ CALLER   CALLEE            NOW               OTHER ROUTES                       
 }
 
 func TestGraphsOfSeveralSteps(t *testing.T) {
-	name := func(id string) catalog.App { return catalog.App{Namespace: "n", ID: id} }
 	for steps, want := range []string{"b-c c-d", "b-c c-d", "a-b b-c c-d d-e x-b"} {
-		g, m := &Graph{}, &v1alpha1.GraphResponse{Cluster: "west"}
+		g, m := &v1alpha1.GraphResponse{}, &v1alpha1.GraphResponse{Cluster: "west"}
 		for _, call := range []string{"a-b", "b-c", "c-d", "d-e", "e-f", "y-d"} {
 			m.Calls = append(m.Calls, &v1alpha1.GraphCall{
 				Caller: &v1alpha1.App{Namespace: "n", Id: call[:1]}, Callee: &v1alpha1.App{Namespace: "n", Id: call[2:]},
 				Routes: []*v1alpha1.GraphRoute{{Cluster: "west"}},
 			})
 		}
-		g.Add(m)
-		g.AddSeen([]Call{{Callee: "n/b", Caller: "n/x", Cluster: "local", last: 1, App: name("x"), Of: name("b")}})
-		g.Filter(GraphFilter{Apps: []string{"n/c"}, Steps: steps})
+		AddGraph(g, m)
+		AddSeen(g, []*v1alpha1.Call{{Callee: &v1alpha1.App{Namespace: "n", Id: "b"}, Caller: "n/x", Cluster: "local", LastUnixMs: 1}})
+		Filter(g, GraphFilter{Apps: []catalog.App{{Namespace: "n", ID: "c"}}, Steps: steps})
 		var got []string
-		for _, c := range g.Calls {
-			got = append(got, c.Caller[2:]+"-"+c.Callee[2:])
+		for _, c := range g.GetCalls() {
+			got = append(got, c.GetCaller().GetId()+"-"+c.GetCallee().GetId())
 		}
 		if text := strings.Join(got, " "); text != want {
 			t.Errorf("%d steps: got %s, want %s", steps, text, want)
@@ -133,14 +132,15 @@ func FuzzPictures(f *testing.F) {
 	f.Add("shop/orders", "east", `AppEndpoints "x"`)
 	f.Add(`a"]`+"\n  x -> y", "</title><script>", "&#35;\x00\xff")
 	f.Fuzz(func(t *testing.T, app, cluster, rule string) {
-		g := &Graph{
-			Cluster: "west", Apps: []GraphApp{{App: app}}, Clusters: []GraphCluster{{Cluster: cluster, State: "stale"}},
-			Calls: []GraphCall{{Caller: app, In: "west", Callee: app + "x", Rule: rule, Routes: []GraphRoute{{Cluster: cluster, Usable: true}}}},
+		named := func(id string) *v1alpha1.App { return &v1alpha1.App{Id: id} }
+		g := &v1alpha1.GraphResponse{
+			Cluster: "west", Apps: []*v1alpha1.GraphApp{{App: named(app)}}, Clusters: []*v1alpha1.GraphCluster{{Name: cluster, State: "stale"}},
+			Calls: []*v1alpha1.GraphCall{{Caller: named(app), In: "west", Callee: named(app + "x"), Rule: rule, Routes: []*v1alpha1.GraphRoute{{Cluster: cluster, Usable: true}}}},
 		}
 		pictures := map[string]string{}
 		for _, format := range GraphFormats {
 			var out bytes.Buffer
-			if err := g.Picture(&out, format); err != nil {
+			if err := Picture(&out, g, format); err != nil {
 				t.Fatal(err)
 			}
 			pictures[format] = out.String()
@@ -158,7 +158,7 @@ func FuzzPictures(f *testing.F) {
 				t.Fatalf("an element %s in\n%s", e.Name.Local, pictures["svg"])
 			}
 		}
-		wants := map[string]int{"dot": 3 + 2*(len(g.Clusters)+1) + 4 + 2, "mermaid": 8}
+		wants := map[string]int{"dot": 3 + 2*(len(g.GetClusters())+1) + 4 + 2, "mermaid": 8}
 		for format, lines := range wants {
 			if got := strings.Count(pictures[format], "\n"); got > lines+6 {
 				t.Fatalf("%s has %d lines:\n%s", format, got, pictures[format])
@@ -177,7 +177,7 @@ func BenchmarkGraph(b *testing.B) {
 	for _, format := range GraphFormats {
 		b.Run(format, func(b *testing.B) {
 			for b.Loop() {
-				if err := manyCalls(apps).Picture(io.Discard, format); err != nil {
+				if err := Picture(io.Discard, manyCalls(apps), format); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
 // What becomes of a call whose routes lead to a cluster, by how much it matters.
@@ -17,48 +19,49 @@ const (
 
 var harms = []string{harmFails, harmElsewhere, harmStale, harmNone}
 
-// harm is what becomes of the call by the state that the cluster is in.
-func (c *GraphCall) harm(cluster string) string {
-	var there, taken []GraphRoute
-	for _, r := range c.Routes {
-		if r.Cluster == cluster && r.Weight > 0 {
+// harm is what becomes of a call by the state that the cluster is in.
+func harm(c *v1alpha1.GraphCall, cluster string) string {
+	var there, taken []*v1alpha1.GraphRoute
+	for _, r := range c.GetRoutes() {
+		if r.GetCluster() == cluster && r.GetWeight() > 0 {
 			there = append(there, r)
 		}
-		if r.Taken {
+		if r.GetTaken() {
 			taken = append(taken, r)
 		}
 	}
-	is := func(r GraphRoute) bool { return r.Cluster == cluster }
+	is := func(r *v1alpha1.GraphRoute) bool { return r.GetCluster() == cluster }
 	switch at := slices.IndexFunc(taken, is); {
 	case len(there) == 0:
 		return harmNone
 	case len(taken) == 0:
 		return harmFails
-	case at >= 0 && taken[at].State == callStale:
+	case at >= 0 && taken[at].GetState() == callStale:
 		return harmStale
-	case at < 0 && there[0].Priority <= taken[0].Priority: // both are by priority
+	case at < 0 && there[0].GetPriority() <= taken[0].GetPriority(): // both are by priority
 		return harmElsewhere
 	}
 	return harmNone
 }
 
-// Table writes a line for each call: where it goes, and its other routes. If the calls were
+// GraphTable writes a line for each call: where it goes, and its other routes. If the calls were
 // filtered by one cluster, those that it harms come first.
-func (g *Graph) Table(w io.Writer) error {
-	calls := slices.Clone(g.Calls)
-	slices.SortStableFunc(calls, func(a, b GraphCall) int { return cmp.Compare(slices.Index(harms, a.Harm), slices.Index(harms, b.Harm)) })
+func GraphTable(w io.Writer, g *v1alpha1.GraphResponse) error {
+	calls := slices.Clone(g.GetCalls())
+	slices.SortStableFunc(calls, func(a, b *v1alpha1.GraphCall) int {
+		return cmp.Compare(slices.Index(harms, a.GetHarm()), slices.Index(harms, b.GetHarm()))
+	})
 	heading := []string{"CALLER", "CALLEE", "HARM", "NOW", "OTHER ROUTES", "SEEN", "LET IN BY"}
 	var table [][]string
-	for i := range calls {
-		c := &calls[i]
-		caller := c.Caller
-		if c.In != g.Cluster {
-			caller += " in " + cmp.Or(c.In, "unknown")
+	for _, c := range calls {
+		caller := Name(c.GetCaller())
+		if c.GetIn() != g.GetCluster() {
+			caller += " in " + cmp.Or(c.GetIn(), "unknown")
 		}
-		now, others := c.ways()
-		table = append(table, []string{caller, c.Callee, c.Harm, now, others, yes(c.Seen), cmp.Or(c.Rule, "nothing")})
+		now, others := ways(c)
+		table = append(table, []string{caller, Name(c.GetCallee()), c.GetHarm(), now, others, yes(c.GetSeen()), cmp.Or(c.GetRule(), "nothing")})
 	}
-	if len(calls) == 0 || calls[0].Harm == "" {
+	if len(calls) == 0 || calls[0].GetHarm() == "" {
 		all := without(append([][]string{heading}, table...), "HARM")
 		heading, table = all[0], all[1:]
 	}
@@ -66,25 +69,25 @@ func (g *Graph) Table(w io.Writer) error {
 }
 
 // ways are where a call goes now, and its other routes with their states.
-func (c *GraphCall) ways() (now, others string) {
+func ways(c *v1alpha1.GraphCall) (now, others string) {
 	var to, rest []string
-	for _, r := range c.Routes {
+	for _, r := range c.GetRoutes() {
 		switch {
-		case r.Taken && r.State == callReady:
-			to = append(to, r.Cluster)
-		case r.Taken:
-			to = append(to, r.Cluster+" ("+r.State+")")
-		case r.Usable && r.State == callReady:
-			rest = append(rest, r.Cluster+" (stands by)")
-		case r.Usable:
-			rest = append(rest, r.Cluster+" (stands by, "+r.State+")")
+		case r.GetTaken() && r.GetState() == callReady:
+			to = append(to, r.GetCluster())
+		case r.GetTaken():
+			to = append(to, r.GetCluster()+" ("+r.GetState()+")")
+		case r.GetUsable() && r.GetState() == callReady:
+			rest = append(rest, r.GetCluster()+" (stands by)")
+		case r.GetUsable():
+			rest = append(rest, r.GetCluster()+" (stands by, "+r.GetState()+")")
 		default:
-			rest = append(rest, r.Cluster+" ("+r.State+")")
+			rest = append(rest, r.GetCluster()+" ("+r.GetState()+")")
 		}
 	}
 	now = "to " + strings.Join(to, ", ")
 	switch {
-	case c.State == callDenied:
+	case c.GetState() == callDenied:
 		now = callDenied
 	case len(to) == 0:
 		now = "fails"

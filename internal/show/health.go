@@ -8,22 +8,20 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
-// Problem is something that is not as it should be, of one or of several alike.
-type Problem struct {
-	Kind  string   `json:"kind" yaml:"kind"`   // of the subjects: identity, store, object, source, peer, calls, disk, store-server, store-identity, dns upstream, xds client, or the use of a certificate
-	Names []string `json:"names" yaml:"names"` // of the subjects, in natural order
-	What  string   `json:"what" yaml:"what"`   // of the first of them
-
-	like string // equal where the same is wrong with two
+// Judged completes a status: what is wrong, and the states of certificates.
+func Judged(s *v1alpha1.StatusResponse, now time.Time) *v1alpha1.StatusResponse {
+	Certificates(s, now)
+	s.Unhealthy = Unhealthy(s, now)
+	s.Healthy = len(s.GetUnhealthy()) == 0
+	return s
 }
 
-// String is the problem in a line.
-func (p *Problem) String() string {
+// Problem is what is wrong, in a line.
+func Problem(p *v1alpha1.Unhealthy) string {
 	const most = 8
-	names, kind := p.Names, p.Kind
+	names, kind := p.GetNames(), p.GetKind()
 	if len(names) > 1 {
 		kind += "s"
 	}
@@ -31,45 +29,48 @@ func (p *Problem) String() string {
 	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	text = strings.TrimSpace(kind+" "+text) + ": " + p.What
-	if len(names) > 1 && p.like != p.What {
+	text = strings.TrimSpace(kind+" "+text) + ": " + p.GetWhat()
+	if len(names) > 1 && !p.GetAlike() {
 		text += " (" + names[0] + ")"
 	}
 	return text
 }
 
 // problems collects what is wrong. The same of several subjects is one problem.
-type problems []Problem
+type problems struct {
+	all  []*v1alpha1.Unhealthy
+	like []string // of each, equal where the same is wrong with two
+}
 
 // add adds a problem. What differs in its text from one subject to the next is left out of the
 // comparison.
-func (all *problems) add(kind, name, what string, differs ...string) {
+func (p *problems) add(kind, name, what string, differs ...string) {
 	like := what
 	for _, part := range append(differs, name) {
 		if part != "" {
 			like = strings.ReplaceAll(like, part, "…")
 		}
 	}
-	for i := range *all {
-		if p := &(*all)[i]; p.Kind == kind && p.like == like && name != "" {
-			p.Names = append(p.Names, name)
+	for i, one := range p.all {
+		if one.GetKind() == kind && p.like[i] == like && name != "" {
+			one.Names = append(one.Names, name)
 			return
 		}
 	}
-	p := Problem{Kind: kind, Names: []string{}, What: what, like: like}
+	one := &v1alpha1.Unhealthy{Kind: kind, What: what, Alike: like == what}
 	if name != "" {
-		p.Names = append(p.Names, name)
+		one.Names = append(one.Names, name)
 	}
-	*all = append(*all, p)
+	p.all, p.like = append(p.all, one), append(p.like, like)
 }
 
 // Unhealthy says what of a service is not as it should be; nothing where all is well.
-func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
-	all := problems{}
+func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []*v1alpha1.Unhealthy {
+	all := &problems{}
 	if s.GetIdentityError() != "" {
 		all.add("identity", "", s.GetIdentityError())
 	}
-	switch away := check.StoreAway(s, now); {
+	switch away := Away(s, now); {
 	case away != "":
 		all.add("store", s.GetStore().GetName(), away)
 	case !s.GetStore().GetReady():
@@ -96,12 +97,12 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []Problem {
 	for _, p := range s.GetProblems() {
 		all.add(p.GetCheck(), p.GetName(), p.GetWhat())
 	}
-	for _, m := range s.GetTrust() {
-		if c := CertificateOf(m, now); c.outOfTime() || c.Error != "" && news(peerOf(s, c.Cluster), c.Error) != "" {
-			all.add(c.Use, c.Cluster, c.Advice())
+	for _, c := range s.GetTrust() {
+		if outOfTime(c, now) || c.GetError() != "" && news(peerOf(s, c.GetCluster()), c.GetError()) != "" {
+			all.add(c.GetUse(), c.GetCluster(), Advice(c, now))
 		}
 	}
-	return all
+	return all.all
 }
 
 func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
@@ -125,8 +126,8 @@ func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 // addCalls adds callers that can't call, and callees that don't answer.
 func (all *problems) addCalls(s *v1alpha1.StatusResponse) {
 	for _, f := range s.GetCallFaults() {
-		one := FaultOf(f)
-		*all = append(*all, Problem{Kind: "calls", Names: []string{one.Name()}, What: one.What, like: one.What})
+		all.all = append(all.all, &v1alpha1.Unhealthy{Kind: "calls", Names: []string{FaultName(f)}, What: f.GetWhat(), Alike: true})
+		all.like = append(all.like, f.GetWhat())
 	}
 	if n := s.GetCallFaultsLeftOut(); n > 0 {
 		all.add("calls", "", fmt.Sprintf("%d more faults of calls; isthmus check lists them", n))
@@ -165,8 +166,8 @@ func Summary(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) {
 		}
 		Say(w, "%s\n", painted(line))
 	}
-	for i := range wrong {
-		paragraph(w, "  ", "    ", wrong[i].String())
+	for _, p := range wrong {
+		paragraph(w, "  ", "    ", Problem(p))
 	}
 }
 

@@ -42,7 +42,7 @@ func TestWhatIsUnhealthy(t *testing.T) {
 		s := healthy()
 		spoil(s)
 		wrong := Unhealthy(s, now)
-		if len(wrong) != 1 || !slices.ContainsFunc(wrong, func(p Problem) bool { return strings.HasPrefix(p.String(), want) }) {
+		if len(wrong) != 1 || !slices.ContainsFunc(wrong, func(p *v1alpha1.Unhealthy) bool { return strings.HasPrefix(Problem(p), want) }) {
 			t.Errorf("got %q, want %q", wrong, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestTheSameOfSeveralPeersIsOneProblem(t *testing.T) {
 		"peers peer-0, peer-1, peer-2, peer-4, peer-5, peer-6, peer-7, peer-8 and 3 more: stale: dial 10.0.0.0:15443: connection refused (peer-0)",
 		"peer peer-3: stale: its root is unknown",
 	} {
-		if got := wrong[i].String(); got != want {
+		if got := Problem(wrong[i]); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}

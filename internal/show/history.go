@@ -1,7 +1,6 @@
 package show
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -14,70 +13,53 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Version is what an object was from one write to the next, as programs read it.
-type Version struct {
-	Revision string          `json:"revision"`
-	Time     string          `json:"time"` // of the write, RFC 3339; empty where it is not known
-	Deleted  bool            `json:"deleted"`
-	Unusable string          `json:"unusable"`       // why it could not be used
-	Change   string          `json:"change"`         // in few words
-	Diff     string          `json:"diff,omitempty"` // to the version before
-	Object   json.RawMessage `json:"object"`         // null where it was deleted, or could not be used
-
-	object catalog.Object
-	at     time.Time
-}
-
-// VersionsOf reads an answer, newest first.
-func VersionsOf(m *v1alpha1.HistoryResponse, key catalog.Key) ([]Version, error) {
-	all := make([]Version, len(m.GetVersions()))
-	for i, p := range m.GetVersions() {
-		v := Version{Revision: p.GetRevision(), Deleted: p.GetDeleted(), Unusable: p.GetUnusable()}
-		if p.GetAtUnixMs() != 0 {
-			v.at = time.UnixMilli(p.GetAtUnixMs())
-			v.Time = v.at.UTC().Format(time.RFC3339)
-		}
-		if len(p.GetJson()) > 0 {
-			object, err := api.DecodeJSON(api.KeyPath(key), p.GetJson())
-			if err != nil {
-				return nil, fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
+// Compared completes an answer about an object: it says how each version is different from the one
+// before it.
+func Compared(m *v1alpha1.HistoryResponse, key catalog.Key) error {
+	objects := make([]catalog.Object, len(m.GetVersions()))
+	for i, v := range m.GetVersions() {
+		var err error
+		if len(v.GetJson()) > 0 {
+			if objects[i], err = decoded(key, v.GetJson()); err != nil {
+				return err
 			}
-			v.object, v.Object = object, nested(object)
 		}
-		all[i] = v
 	}
-	for i := range all {
-		all[i].compare(key, all[i+1:])
+	for i, v := range m.GetVersions() {
+		var before *v1alpha1.PastObject
+		was := Side{}
+		if i+1 < len(objects) {
+			if before = m.GetVersions()[i+1]; !before.GetDeleted() {
+				was = Side{objects[i+1], "revision " + before.GetRevision()}
+			}
+		}
+		is := Side{objects[i], "revision " + v.GetRevision()}
+		if v.GetDeleted() {
+			is = Side{}
+		}
+		v.Change = change(v, before, was.Object, is.Object)
+		if before != nil {
+			v.Diff = Diff(key, was, is)
+		}
 	}
-	return all, nil
+	return nil
 }
 
-// compare says how a version is different from the one before it.
-func (v *Version) compare(key catalog.Key, older []Version) {
-	side := Side{v.object, "revision " + v.Revision}
+// change says in few words how a version is different from the one before it; nil if that is not known.
+func change(v, before *v1alpha1.PastObject, was, is catalog.Object) string {
 	switch {
-	case v.Deleted:
-		v.Change, side = "deleted", Side{}
-	case v.Unusable != "":
-		v.Change = "can't be used: " + strings.ReplaceAll(v.Unusable, "\n", "; ")
-	case len(older) == 0:
-		v.Change = "the oldest that is known"
-		return
-	case older[0].Deleted:
-		v.Change = "created"
-	case older[0].object == nil:
-		v.Change = "mended"
-	default:
-		v.Change = changeOf(older[0].object, v.object)
+	case v.GetDeleted():
+		return "deleted"
+	case v.GetUnusable() != "":
+		return "can't be used: " + strings.ReplaceAll(v.GetUnusable(), "\n", "; ")
+	case before == nil:
+		return "the oldest that is known"
+	case before.GetDeleted():
+		return "created"
+	case was == nil:
+		return "mended"
 	}
-	if len(older) == 0 {
-		return
-	}
-	before := Side{}
-	if was := older[0]; !was.Deleted {
-		before = Side{was.object, "revision " + was.Revision}
-	}
-	v.Diff = Diff(key, before, side)
+	return changeOf(was, is)
 }
 
 // changeOf says in few words what makes an object another: + is new, - is gone, ~ is
@@ -161,36 +143,40 @@ func parts(o catalog.Object) map[string]string {
 	return all
 }
 
-// History writes versions: as a table, as JSON in a list, or as YAML whole, each after
+// History writes the versions of an object: as a table, as JSON in a list, or as YAML whole, each after
 // a comment that says which it is.
-func History(w io.Writer, f Format, all []Version) error {
+func History(w io.Writer, f Format, key catalog.Key, all []*v1alpha1.PastObject) error {
 	switch f {
 	case JSON:
-		return Print(w, JSON, "VersionList", ListOf(all))
+		return PrintList(w, JSON, "VersionList", all)
 	case YAML:
-		return historyYAML(w, all)
+		return historyYAML(w, key, all)
 	}
 	var table [][]string
 	for _, v := range all {
 		at := "unknown"
-		if !v.at.IsZero() {
-			at = v.at.Local().Format(time.DateTime)
+		if v.GetAtUnixMs() != 0 {
+			at = time.UnixMilli(v.GetAtUnixMs()).Local().Format(time.DateTime)
 		}
-		table = append(table, []string{v.Revision, at, v.Change})
+		table = append(table, []string{v.GetRevision(), at, v.GetChange()})
 	}
 	return rows(w, []string{"REVISION", "WRITTEN", "CHANGE"}, table)
 }
 
-func historyYAML(w io.Writer, all []Version) error {
+func historyYAML(w io.Writer, key catalog.Key, all []*v1alpha1.PastObject) error {
 	for i, v := range all {
 		if i > 0 {
 			fmt.Fprintln(w, "---")
 		}
-		fmt.Fprintf(w, "# %s\n", strings.Join(slices.DeleteFunc([]string{"revision " + v.Revision, v.Time, v.Change}, func(s string) bool { return s == "" }), ", "))
-		if v.object == nil {
+		fmt.Fprintf(w, "# %s\n", strings.Join(slices.DeleteFunc([]string{"revision " + v.GetRevision(), Stamp(v.GetAtUnixMs()), v.GetChange()}, func(s string) bool { return s == "" }), ", "))
+		if len(v.GetJson()) == 0 {
 			continue
 		}
-		if _, err := w.Write(api.EncodeYAML(v.object)); err != nil {
+		object, err := decoded(key, v.GetJson())
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(api.EncodeYAML(object)); err != nil {
 			return err
 		}
 	}
@@ -198,9 +184,9 @@ func historyYAML(w io.Writer, all []Version) error {
 }
 
 // HistoryDiffs writes the diff of each version to the one before it, newest first.
-func HistoryDiffs(w io.Writer, all []Version, colours bool) error {
+func HistoryDiffs(w io.Writer, all []*v1alpha1.PastObject, colours bool) error {
 	for _, v := range all {
-		if err := writeDiff(w, v.Diff, colours); err != nil {
+		if err := writeDiff(w, v.GetDiff(), colours); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/internal/contexts"
 )
 
 // hostile is what a text from outside may be: a command to the terminal, a change of the direction,
@@ -24,27 +25,33 @@ const hostile = "\x1b[2J\u202ea\r\u2028\a\nFORGED line"
 // TestNoTextFromOutsideCommandsATerminal fills every text of every answer with the same hostile one.
 func TestNoTextFromOutsideCommandsATerminal(t *testing.T) {
 	status := fillMessage(&v1alpha1.StatusResponse{})
+	apps := []*v1alpha1.AppState{fillMessage(&v1alpha1.AppState{})}
+	calls := []*v1alpha1.Call{fillMessage(&v1alpha1.Call{})}
 	for name, write := range map[string]func(io.Writer) error{
 		"status":           func(w io.Writer) error { return Status(w, status, false, noon) },
 		"status --details": func(w io.Writer) error { return Status(w, status, true, noon) },
 		"status --peer":    func(w io.Writer) error { return Peer(w, status, hostile, noon) },
 		"summary":          func(w io.Writer) error { Summary(w, status, noon); return nil },
 		"events":           func(w io.Writer) error { return EventLine(w, fillMessage(&v1alpha1.Event{}), time.UTC) },
-		"apps":             func(w io.Writer) error { return Apps(w, fill1([]App{}), false) },
-		"apps --details":   func(w io.Writer) error { return Apps(w, fill1([]App{}), true) },
-		"sidecars":         func(w io.Writer) error { return Sidecars(w, fill1([]Sidecar{}), noon) },
-		"calls":            func(w io.Writer) error { return Calls(w, fill1([]Call{}), noon) },
-		"calls --to":       func(w io.Writer) error { return Callers(w, fill1([]Call{}), 3) },
-		"calls --inbound":  func(w io.Writer) error { Inbound(w, hostile, hostile, fill1([]Call{})); return nil },
-		"explain":          func(w io.Writer) error { return Explain(w, hostile, hostile, fill1(Decision{})) },
-		"check":            func(w io.Writer) error { d := fill1(Diagnosis{}); return Diagnose(w, &d, true) },
-		"store check":      func(w io.Writer) error { return Check(w, fill1(Checked{})) },
-		"store copy":       func(w io.Writer) error { return Copy(w, fill1(Copied{})) },
-		"apply":            func(w io.Writer) error { return Apply(w, fill1(Applied{})) },
-		"analyze":          func(w io.Writer) error { a := fill1(Analysis{}); a.Write(w); return nil },
-		"contexts":         func(w io.Writer) error { return Contexts(w, fill1([]Context{})) },
-		"link list":        func(w io.Writer) error { return LinkTables(w, fill1(Links{}), noon) },
-		"trust":            func(w io.Writer) error { return Trust(w, hostile, fill1([]Certificate{})) },
+		"apps":             func(w io.Writer) error { return Apps(w, apps, false) },
+		"apps --details":   func(w io.Writer) error { return Apps(w, apps, true) },
+		"sidecars": func(w io.Writer) error {
+			return Sidecars(w, []*v1alpha1.SidecarState{fillMessage(&v1alpha1.SidecarState{})}, noon)
+		},
+		"calls":           func(w io.Writer) error { return Calls(w, calls, noon) },
+		"calls --to":      func(w io.Writer) error { return Callers(w, calls, 3) },
+		"calls --inbound": func(w io.Writer) error { Inbound(w, hostile, hostile, calls); return nil },
+		"explain":         func(w io.Writer) error { return Explain(w, hostile, hostile, fillMessage(&v1alpha1.Decision{})) },
+		"check":           func(w io.Writer) error { return Diagnose(w, fillMessage(&v1alpha1.CheckResponse{}), true) },
+		"store check":     func(w io.Writer) error { return Check(w, fillMessage(&v1alpha1.StoreCheck{})) },
+		"store copy":      func(w io.Writer) error { return Copy(w, fillMessage(&v1alpha1.StoreCopy{})) },
+		"apply":           func(w io.Writer) error { return Apply(w, fillMessage(&v1alpha1.ApplyResponse{})) },
+		"analyze":         func(w io.Writer) error { Analysis(w, fillMessage(&v1alpha1.AnalyzeResponse{})); return nil },
+		"contexts":        func(w io.Writer) error { return Contexts(w, Table, fill1(&contexts.File{})) },
+		"link list":       func(w io.Writer) error { return LinkTables(w, fillMessage(&v1alpha1.InvitationsResponse{}), noon) },
+		"trust": func(w io.Writer) error {
+			return Trust(w, hostile, fillMessage(&v1alpha1.StatusResponse{}).GetTrust(), noon)
+		},
 	} {
 		for _, columns := range []int{0, 80} {
 			var b bytes.Buffer
@@ -70,7 +77,7 @@ func TestEveryLineGoesThroughSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := map[string]bool{"screen.go": true, "show.go": true, "picture.go": true, "objects.go": true, "history.go": true, "link.go": true, "diff.go": true, "watch.go": true}
+	own := map[string]bool{"screen.go": true, "show.go": true, "message.go": true, "picture.go": true, "objects.go": true, "history.go": true, "link.go": true, "diff.go": true, "watch.go": true}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -41,12 +41,12 @@ func TestADryRunSaysNothingOfInstancesThatItDoesNotKnow(t *testing.T) {
 	} {
 		var b strings.Builder
 		answer := &v1alpha1.ApplyResponse{Results: []*v1alpha1.ApplyResult{{Key: &v1alpha1.ObjectKey{Kind: "AppInstance", Namespace: "shop", Name: "orders-vm1"}, Result: result}}}
-		if err := Apply(&b, AppliedOf(answer, true)); err != nil || !strings.Contains(b.String(), want) {
+		if err := Apply(&b, dryRun(answer)); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%s: got\n%s(%v)\nwant %q", result, b.String(), err, want)
 		}
 		answer.Effects = []*v1alpha1.Effect{{App: &v1alpha1.App{Namespace: "shop", Id: "orders"}, Before: &v1alpha1.Decision{Outcome: "ok"}, After: &v1alpha1.Decision{Outcome: "denied"}}}
 		b.Reset()
-		if err := Apply(&b, AppliedOf(answer, true)); err != nil || strings.Contains(b.String(), "what the instances change is known") != (result != "unchanged") {
+		if err := Apply(&b, dryRun(answer)); err != nil || strings.Contains(b.String(), "what the instances change is known") != (result != "unchanged") {
 			t.Errorf("%s: got\n%s(%v)", result, b.String(), err)
 		}
 	}

@@ -2,6 +2,7 @@ package show
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
@@ -9,74 +10,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
-// Invitation is a new invitation, as programs read it.
-type Invitation struct {
-	Invitation string `json:"invitation" yaml:"invitation"` // a secret until it is used
-	Link       Link   `json:"link" yaml:"link"`
-}
-
-// Link is how an invitation is, on either side.
-type Link struct {
-	ID        string   `json:"id" yaml:"id"`
-	Cluster   string   `json:"cluster" yaml:"cluster"` // the other one
-	State     string   `json:"state" yaml:"state"`     // open, meeting, confirm, linked, expired, revoked, spent or refused
-	Words     []string `json:"words" yaml:"words"`     // the same on both sides
-	Expires   string   `json:"expires" yaml:"expires"`
-	TriesLeft uint32   `json:"triesLeft" yaml:"triesLeft"`
-	Replica   string   `json:"replica" yaml:"replica"` // that has the invitation
-	By        string   `json:"by" yaml:"by"`
-	Result    string   `json:"result" yaml:"result"` // of the Cluster object: created, changed, unchanged or told
-	Reason    string   `json:"reason" yaml:"reason"` // of the last refusal, in one word
-	Error     string   `json:"error" yaml:"error"`
-}
-
-// LinkOf reads a link from its message.
-func LinkOf(m *v1alpha1.LinkState) Link {
-	return Link{
-		ID: m.GetId(), Cluster: m.GetCluster(), State: m.GetState(), Words: append([]string{}, m.GetWords()...),
-		Expires: time.UnixMilli(m.GetExpiresUnixMs()).UTC().Format(time.RFC3339), TriesLeft: m.GetTriesLeft(), Replica: m.GetReplica(),
-		By: m.GetBy(), Result: m.GetResult(), Reason: m.GetReason(), Error: m.GetError(),
-	}
-}
-
-// Links are the invitations of a service and the clusters that it knows.
-type Links struct {
-	Invitations []Link          `json:"invitations" yaml:"invitations"`
-	Clusters    []LinkedCluster `json:"clusters" yaml:"clusters"`
-}
-
-// LinkedCluster is a cluster that has a Cluster object.
-type LinkedCluster struct {
-	Cluster  string   `json:"cluster" yaml:"cluster"`
-	State    string   `json:"state" yaml:"state"` // as in isthmus status; empty if it has no gateway
-	Gateways []string `json:"gateways" yaml:"gateways"`
-	Roots    []string `json:"roots" yaml:"roots"` // the SHA-256 of each; empty if it has this cluster's own
-	Error    string   `json:"error" yaml:"error"`
-}
-
-// LinksOf reads the links of a service.
-func LinksOf(m *v1alpha1.InvitationsResponse, s *v1alpha1.StatusResponse) Links {
-	l := Links{Invitations: []Link{}, Clusters: []LinkedCluster{}}
-	for _, i := range m.GetInvitations() {
-		l.Invitations = append(l.Invitations, LinkOf(i))
-	}
-	at := map[string]int{}
-	add := func(cluster string) *LinkedCluster {
-		i, there := at[cluster]
-		if !there {
-			i, at[cluster] = len(l.Clusters), len(l.Clusters)
-			l.Clusters = append(l.Clusters, LinkedCluster{Cluster: cluster, Gateways: []string{}, Roots: []string{}})
+// Linked adds to the invitations of a service the clusters that it knows.
+func Linked(l *v1alpha1.InvitationsResponse, s *v1alpha1.StatusResponse) {
+	at := map[string]*v1alpha1.LinkedCluster{}
+	of := func(cluster string) *v1alpha1.LinkedCluster {
+		if at[cluster] == nil {
+			at[cluster] = &v1alpha1.LinkedCluster{Cluster: cluster}
+			l.Clusters = append(l.Clusters, at[cluster])
 		}
-		return &l.Clusters[i]
+		return at[cluster]
 	}
 	for _, p := range s.GetPeers() {
-		c := add(p.GetCluster())
+		c := of(p.GetCluster())
 		c.State, c.Error = p.GetState(), p.GetError()
 		for _, g := range p.GetGateways() {
 			c.Gateways = append(c.Gateways, g.GetAddress())
@@ -84,38 +34,34 @@ func LinksOf(m *v1alpha1.InvitationsResponse, s *v1alpha1.StatusResponse) Links 
 	}
 	for _, t := range s.GetTrust() {
 		if t.GetUse() == identity.PeerRoot {
-			if c := add(t.GetCluster()); t.GetFingerprint() != "" {
+			if c := of(t.GetCluster()); t.GetFingerprint() != "" {
 				c.Roots = append(c.Roots, t.GetFingerprint())
 			}
 		}
 	}
-	return l
 }
 
 // LinkTables writes links for people.
-func LinkTables(w io.Writer, l Links, now time.Time) error {
+func LinkTables(w io.Writer, l *v1alpha1.InvitationsResponse, now time.Time) error {
 	var invitations, clusters [][]string
-	for _, i := range l.Invitations {
+	for _, i := range l.GetInvitations() {
 		left := ""
-		if at, err := time.Parse(time.RFC3339, i.Expires); err == nil && (i.State == "open" || i.State == "meeting" || i.State == "confirm") {
-			left = at.Sub(now).Round(time.Second).String()
+		if state := i.GetState(); state == "open" || state == "meeting" || state == "confirm" {
+			left = time.UnixMilli(i.GetExpiresUnixMs()).Sub(now).Round(time.Second).String()
 		}
-		about := strings.Join(i.Words, " ")
-		if i.Error != "" {
-			about = i.Error
-		}
-		invitations = append(invitations, []string{fmt.Sprintf("%.8s", i.ID), i.Cluster, i.State, left, fmt.Sprint(i.TriesLeft), i.Replica, about})
+		about := cmp.Or(i.GetError(), strings.Join(i.GetWords(), " "))
+		invitations = append(invitations, []string{fmt.Sprintf("%.8s", i.GetId()), i.GetCluster(), i.GetState(), left, fmt.Sprint(i.GetTriesLeft()), i.GetReplica(), about})
 	}
-	for _, c := range l.Clusters {
+	for _, c := range l.GetClusters() {
 		roots := "own"
-		if len(c.Roots) > 0 {
-			short := make([]string, len(c.Roots))
-			for n, root := range c.Roots {
+		if len(c.GetRoots()) > 0 {
+			short := make([]string, len(c.GetRoots()))
+			for n, root := range c.GetRoots() {
 				short[n] = fmt.Sprintf("%.16s…", root)
 			}
 			roots = strings.Join(short, " ")
 		}
-		clusters = append(clusters, []string{c.Cluster, c.State, strings.Join(c.Gateways, " "), roots})
+		clusters = append(clusters, []string{c.GetCluster(), c.GetState(), strings.Join(c.GetGateways(), " "), roots})
 	}
 	if len(invitations) > 0 {
 		if err := rows(w, []string{"INVITATION", "CLUSTER", "STATE", "LEFT", "TRIES", "REPLICA", "WORDS"}, invitations, "REPLICA"); err != nil {
@@ -129,9 +75,9 @@ func LinkTables(w io.Writer, l Links, now time.Time) error {
 // ClusterYAML is the other cluster's object, for a file.
 func ClusterYAML(m *v1alpha1.LinkState) (string, error) {
 	key := catalog.Key{Kind: catalog.KindCluster, Name: m.GetCluster()}
-	object, err := api.DecodeJSON(api.KeyPath(key), m.GetObject())
+	object, err := decoded(key, m.GetObject())
 	if err != nil {
-		return "", fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
+		return "", err
 	}
 	var b bytes.Buffer
 	err = objectsYAML(&b, []Object{{Object: object}})
@@ -173,7 +119,7 @@ each authority can speak for every app-id, see docs/how-to/trust.md. Isthmus doe
 			if a.GetMeets() {
 				meets = "yes"
 			}
-			table = append(table, []string{"     " + a.GetApp().GetNamespace() + "/" + a.GetApp().GetId(), fmt.Sprint(a.GetSidecars()), meets})
+			table = append(table, []string{"     " + Name(a.GetApp()), fmt.Sprint(a.GetSidecars()), meets})
 		}
 		err = rows(w, []string{"     APP", "SIDECARS", "CALLS " + strings.ToUpper(cluster) + " OR IS CALLED"}, table)
 	}

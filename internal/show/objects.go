@@ -2,7 +2,6 @@ package show
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -24,14 +23,27 @@ type Object struct {
 func ObjectsOf(m *v1alpha1.GetResponse) ([]Object, error) {
 	var all []Object
 	for _, o := range m.GetObjects() {
-		key := catalog.Key{Kind: catalog.Kind(o.GetKey().GetKind()), Namespace: o.GetKey().GetNamespace(), Name: o.GetKey().GetName()}
-		object, err := api.DecodeJSON(api.KeyPath(key), o.GetJson())
+		object, err := decoded(keyOf(o.GetKey()), o.GetJson())
 		if err != nil {
-			return nil, fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
+			return nil, err
 		}
 		all = append(all, Object{object, o.GetRevision(), o.GetSource(), o.GetRefused()})
 	}
 	return all, nil
+}
+
+// keyOf is the key that a message names.
+func keyOf(k *v1alpha1.ObjectKey) catalog.Key {
+	return catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
+}
+
+// decoded is an object of an answer.
+func decoded(key catalog.Key, text []byte) (catalog.Object, error) {
+	object, err := api.DecodeJSON(api.KeyPath(key), text)
+	if err != nil {
+		return nil, fmt.Errorf("read %s from the answer: %w; is the service of another version than this isthmus?", key, err)
+	}
+	return object, nil
 }
 
 // Notice says that an object is not what the store has now.
@@ -46,27 +58,22 @@ func Objects(w io.Writer, f Format, all []Object, single bool) error {
 	case YAML:
 		return objectsYAML(w, all)
 	case JSON:
-		list := make([]json.RawMessage, len(all))
+		if single && len(all) == 1 { // it has its version and kind itself
+			return writeJSON(w, api.EncodeJSONAt(all[0].Object, all[0].Revision))
+		}
+		list := make([][]byte, len(all))
 		for i, o := range all {
 			list[i] = api.EncodeJSONAt(o.Object, o.Revision)
 		}
-		if single && len(list) == 1 {
-			return printObject(w, list[0])
-		}
-		return Print(w, JSON, "List", ListOf(list))
+		return List(w, catalog.Version, list)
 	default:
 		return objectTables(w, all)
 	}
 }
 
-// printObject writes an object, which has its version and kind itself.
-func printObject(w io.Writer, object json.RawMessage) error {
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, object, "", "  "); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w, indented.String())
-	return err
+// List writes objects as kubectl writes several, in JSON.
+func List(w io.Writer, version string, all [][]byte) error {
+	return writeJSON(w, fmt.Appendf(nil, `{"apiVersion":%q,"kind":"List","items":[%s]}`, version, bytes.Join(all, []byte(","))))
 }
 
 func objectsYAML(w io.Writer, all []Object) error {

@@ -102,9 +102,9 @@ func lapses(p *v1alpha1.PeerStatus) string {
 	for _, l := range slices.Backward(p.GetRecentLapses()) {
 		back := "not back yet"
 		if l.GetBackUnixMs() != 0 {
-			back = fmt.Sprintf("back at %s, %s later", stamp(l.GetBackUnixMs()), Span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
+			back = fmt.Sprintf("back at %s, %s later", Stamp(l.GetBackUnixMs()), Span(time.Duration(l.GetBackUnixMs()-l.GetAtUnixMs())*time.Millisecond))
 		}
-		lines = append(lines, fmt.Sprintf("at %s, %s%s", stamp(l.GetAtUnixMs()), back, after(": ", l.GetWhy())))
+		lines = append(lines, fmt.Sprintf("at %s, %s%s", Stamp(l.GetAtUnixMs()), back, after(": ", l.GetWhy())))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -176,9 +176,7 @@ func Peer(w io.Writer, s *v1alpha1.StatusResponse, cluster string, now time.Time
 	}
 	for _, t := range s.GetTrust() {
 		if t.GetCluster() == cluster {
-			c := CertificateOf(t, now)
-			c.Error = news(p, c.Error)
-			paragraph(w, "  ", "    ", c.Use+": "+c.line())
+			paragraph(w, "  ", "    ", t.GetUse()+": "+certificateLine(t, news(p, t.GetError()), now))
 		}
 	}
 	for _, r := range p.GetRefused() {

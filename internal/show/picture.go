@@ -8,16 +8,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // GraphFormats are the formats of a graph's pictures.
 var GraphFormats = []string{"svg", "dot", "mermaid"}
 
-// Picture writes the graph in one of GraphFormats.
-func (g *Graph) Picture(w io.Writer, format string) error {
+// Picture writes a graph in one of GraphFormats.
+func Picture(w io.Writer, g *v1alpha1.GraphResponse, format string) error {
 	out := bufio.NewWriter(w)
-	d := g.Draw()
+	d := Draw(g)
 	switch format {
 	case "svg":
 		d.svg(out)

@@ -19,16 +19,19 @@ func WarnOfRoots(w io.Writer, all []catalog.Object, now time.Time) {
 			continue
 		}
 		for _, root := range identity.RootsOf(cluster.Name, cluster.Trust) {
-			c := CertificateOf(&v1alpha1.TrustStatus{
+			c := &v1alpha1.TrustStatus{
 				Use: root.Use, Cluster: root.Cluster, Subject: root.Subject,
 				NotBeforeUnixMs: root.NotBefore.UnixMilli(), NotAfterUnixMs: root.NotAfter.UnixMilli(),
-			}, now)
-			if c.outOfTime() {
-				Say(w, "warning: %s:%d: %s: %s\n", cluster.Source.File, cluster.Source.Line, c.who(), c.Advice())
+			}
+			if outOfTime(c, now) {
+				Say(w, "warning: %s:%d: %s: %s\n", cluster.Source.File, cluster.Source.Line, certified(c), Advice(c, now))
 			}
 		}
 	}
 }
 
-// outOfTime tells whether the certificate counts at another time than now.
-func (c *Certificate) outOfTime() bool { return c.State == certExpired || c.State == certEarly }
+// outOfTime tells whether a certificate counts at another time than now.
+func outOfTime(c *v1alpha1.TrustStatus, now time.Time) bool {
+	state := CertificateState(c, now)
+	return state == identity.Expired || state == identity.Early
+}

@@ -3,19 +3,18 @@ package show
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"io"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -25,112 +24,85 @@ import (
 // jsonPage documents what is printed for programs. All below its mark is made by this test.
 const (
 	jsonPage = "../../docs/reference/json.md"
-	jsonMark = "<!-- made by go test ./show -update -->\n"
+	jsonMark = "<!-- made by go test ./internal/show -update -->\n"
 )
 
-// printedKinds are what is printed for programs, by the commands that print it.
+// printedKinds are what is printed for programs, by the commands that print it. A list is of such messages.
 var printedKinds = []struct {
 	kind, command string
-	value         any
+	message       proto.Message
 }{
-	{"AppList", "isthmus apps", List[App]{}},
-	{"SidecarList", "isthmus sidecars", List[Sidecar]{}},
-	{"EventList", "isthmus events", List[Event]{}},
-	{"CallList", "isthmus calls, isthmus guard check, isthmus explain --to", List[Call]{}},
-	{"Graph", "isthmus graph", Graph{}},
-	{"Diagnosis", "isthmus check", Diagnosis{}},
-	{"Event", "isthmus events --watch", Event{}},
-	{"Decision", "isthmus resolve, isthmus explain", Decision{}},
-	{"Change", "isthmus apply, isthmus delete", Applied{}},
-	{"Analysis", "isthmus analyze", Analysis{}},
-	{"VersionList", "isthmus history", List[Version]{}},
-	{"CertificateList", "isthmus trust", List[Certificate]{}},
-	{"Invitation", "isthmus link invite", Invitation{}},
-	{"Link", "isthmus link accept, isthmus link invite --wait", Link{}},
-	{"Links", "isthmus link list", Links{}},
-	{"ContextList", "isthmus context list", List[Context]{}},
-	{"StoreCheck", "isthmus store check", Checked{}},
-	{"StoreCopy", "isthmus store copy", Copied{}},
-	{"StoreIndex", "isthmus store index", StoreIndex{}},
-	{"ProgramVersion", "isthmus version", Program{}},
+	{"AppList", "isthmus apps", &v1alpha1.AppState{}},
+	{"SidecarList", "isthmus sidecars", &v1alpha1.SidecarState{}},
+	{"EventList", "isthmus events", &v1alpha1.Event{}},
+	{"CallList", "isthmus calls, isthmus guard check, isthmus explain --to", &v1alpha1.Call{}},
+	{"Graph", "isthmus graph", &v1alpha1.GraphResponse{}},
+	{"Diagnosis", "isthmus check", &v1alpha1.CheckResponse{}},
+	{"Event", "isthmus events --watch", &v1alpha1.Event{}},
+	{"Decision", "isthmus resolve, isthmus explain", &v1alpha1.Decision{}},
+	{"Change", "isthmus apply, isthmus delete", &v1alpha1.ApplyResponse{}},
+	{"Analysis", "isthmus analyze", &v1alpha1.AnalyzeResponse{}},
+	{"VersionList", "isthmus history", &v1alpha1.PastObject{}},
+	{"CertificateList", "isthmus trust", &v1alpha1.TrustStatus{}},
+	{"Invitation", "isthmus link invite", &v1alpha1.InviteResponse{}},
+	{"Link", "isthmus link accept, isthmus link invite --wait", &v1alpha1.LinkState{}},
+	{"Links", "isthmus link list", &v1alpha1.InvitationsResponse{}},
+	{"ContextList", "isthmus context list", &v1alpha1.Context{}},
+	{"StoreCheck", "isthmus store check", &v1alpha1.StoreCheck{}},
+	{"StoreCopy", "isthmus store copy", &v1alpha1.StoreCopy{}},
+	{"StoreIndex", "isthmus store index", &v1alpha1.StoreIndex{}},
+	{"ProgramVersion", "isthmus version", &v1alpha1.ProgramVersion{}},
+	{"Status", "isthmus status", &v1alpha1.StatusResponse{}},
 }
-
-// moments are the fields of structs that are times.
-var moments = []string{"since", "first", "last", "notBefore", "notAfter", "time", "expires"}
 
 // schema collects the fields of what is printed.
 type schema struct {
-	comments map[string]string // by Type.Field
+	comments map[string]string // by Message.field
 	rows     [][3]string       // path, type, meaning
 }
 
-func (s *schema) of(t reflect.Type, path string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous {
-			s.of(f.Type, path)
-			continue
-		}
-		if !f.IsExported() || name == "-" {
-			continue
-		}
-		at := path + name
-		s.rows = append(s.rows, [3]string{at, kindOf(f.Type, name), s.comments[t.Name()+"."+f.Name]})
-		elem := f.Type
-		if elem.Kind() == reflect.Slice && elem.Elem().Kind() == reflect.Struct {
-			elem, at = elem.Elem(), at+"[]"
-		}
-		if elem.Kind() == reflect.Struct {
-			s.of(elem, at+".")
-		}
-	}
-}
-
-func kindOf(t reflect.Type, name string) string {
-	switch {
-	case t.String() == "json.RawMessage", t.Kind() == reflect.Struct:
-		return "object"
-	case slices.Contains(moments, name):
-		return "time"
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
-		return "objects"
-	case t.Kind() == reflect.Slice:
-		return kindOf(t.Elem(), "") + "s"
-	case t.Kind() == reflect.Map:
-		return "map"
-	case t.Kind() == reflect.String, t.Kind() == reflect.Bool:
-		return map[reflect.Kind]string{reflect.String: "string", reflect.Bool: "boolean"}[t.Kind()]
-	case t.Kind() == reflect.Interface:
-		return "object"
-	}
-	return "number"
-}
-
-// ofMessage is of for a message, as [Plain] prints it.
-func (s *schema) ofMessage(m protoreflect.MessageDescriptor, path string) {
+// of adds the fields of a message, as [printer] prints them.
+func (s *schema) of(m protoreflect.MessageDescriptor, path string) {
 	for i := range m.Fields().Len() {
 		f := m.Fields().Get(i)
-		name, moment := strings.CutSuffix(f.JSONName(), momentSuffix)
+		name, shape := shapeOf(f)
 		at, what := path+name, "number"
 		switch {
-		case moment:
+		case shape == inlined:
+			s.of(f.Message(), path)
+			continue
+		case shape == moment:
 			what = "time"
-		case f.Message() != nil:
+		case shape == entries:
+			what = "map"
+		case shape == encoded, shape == plain && f.Message() != nil:
 			what = "object"
-		case f.Kind() == protoreflect.StringKind:
+		case shape == named, f.Kind() == protoreflect.StringKind:
 			what = "string"
 		case f.Kind() == protoreflect.BoolKind:
 			what = "boolean"
 		}
-		if f.IsList() {
+		comment := strings.TrimSuffix(s.comments[string(m.Name())+"."+string(f.Name())], "; by the asker")
+		if comment == "by the asker" {
+			comment = ""
+		}
+		if f.IsList() && shape != entries {
 			at, what = at+"[]", what+"s"
 		}
-		s.rows = append(s.rows, [3]string{strings.TrimSuffix(at, "[]"), what, s.comments[string(m.Name())+"."+string(f.Name())]})
-		if f.Message() != nil {
-			s.ofMessage(f.Message(), at+".")
+		s.rows = append(s.rows, [3]string{strings.TrimSuffix(at, "[]"), what, comment})
+		if shape == plain && f.Message() != nil {
+			s.of(f.Message(), at+".")
 		}
 	}
+}
+
+// kind adds the fields of one of printedKinds.
+func (s *schema) kind(kind string, m proto.Message) {
+	path := ""
+	if strings.HasSuffix(kind, "List") {
+		s.rows, path = append(s.rows, [3]string{"items", "objects", ""}), "items[]."
+	}
+	s.of(m.ProtoReflect().Descriptor(), path)
 }
 
 func (s *schema) table(w *bytes.Buffer, kind, command string) {
@@ -142,66 +114,40 @@ func (s *schema) table(w *bytes.Buffer, kind, command string) {
 
 var (
 	protoMessage = regexp.MustCompile(`^message (\w+) {`)
-	protoField   = regexp.MustCompile(`^  [\w ]+ (\w+) = \d+; *// (.*)`)
+	protoField   = regexp.MustCompile(`^  [\w ]+ (\w+) = \d+(?: \[.*\])?;(?: *// (.*))?`)
 )
 
-// fieldComments are the comments beside the fields of this package's structs and of messages.
+// fieldComments are the comments beside the fields of messages.
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	comments := map[string]string{}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+	for _, name := range []string{"services", "answers"} {
+		text, err := os.ReadFile("../../api/isthmus/v1alpha1/" + name + ".proto")
 		if err != nil {
 			t.Fatal(err)
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok {
-				return true
+		message := ""
+		for line := range strings.Lines(string(text)) {
+			if m := protoMessage.FindStringSubmatch(line); m != nil {
+				message = m[1]
 			}
-			if fields, ok := spec.Type.(*ast.StructType); ok {
-				for _, f := range fields.Fields.List {
-					for _, name := range f.Names {
-						comments[spec.Name.Name+"."+name.Name] = strings.TrimSpace(f.Comment.Text())
-					}
-				}
+			if m := protoField.FindStringSubmatch(line); m != nil {
+				comments[message+"."+m[1]] = strings.TrimSpace(m[2])
 			}
-			return true
-		})
-	}
-	text, err := os.ReadFile("../../api/isthmus/v1alpha1/services.proto")
-	if err != nil {
-		t.Fatal(err)
-	}
-	message := ""
-	for line := range strings.Lines(string(text)) {
-		if m := protoMessage.FindStringSubmatch(line); m != nil {
-			message = m[1]
-		}
-		if m := protoField.FindStringSubmatch(line); m != nil {
-			comments[message+"."+m[1]] = strings.TrimSpace(m[2])
 		}
 	}
 	return comments
 }
 
-// TestTheJSONPageHasEveryField holds docs/reference/json.md to the types that are printed.
+// TestTheJSONPageHasEveryField holds docs/reference/json.md to the messages that are printed.
 func TestTheJSONPageHasEveryField(t *testing.T) {
 	comments := fieldComments(t)
 	var made bytes.Buffer
 	for _, p := range printedKinds {
 		s := &schema{comments: comments}
-		s.of(reflect.TypeOf(p.value), "")
+		s.kind(p.kind, p.message)
 		s.table(&made, p.kind, p.command)
 	}
-	s := &schema{comments: comments, rows: [][3]string{{"healthy", "boolean", "nothing is wrong"}, {"problems", "objects", "what is wrong"}}}
-	s.of(reflect.TypeOf(Problem{}), "problems[].")
-	s.ofMessage((&v1alpha1.StatusResponse{}).ProtoReflect().Descriptor(), "")
-	s.table(&made, "Status", "isthmus status")
 	text, err := os.ReadFile(jsonPage)
 	if err != nil {
 		t.Fatal(err)
@@ -212,31 +158,61 @@ func TestTheJSONPageHasEveryField(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if after != made.String() {
-		t.Error("docs/reference/json.md is not what is printed: run go test ./show -update")
+		t.Error("docs/reference/json.md is not what is printed: run go test ./internal/show -update")
 	}
 }
 
-// TestAStatusForProgramsHasNumbersAndTimes compares what is printed of a large status with the page.
-func TestAStatusForProgramsHasNumbersAndTimes(t *testing.T) {
-	var out bytes.Buffer
-	if err := Print(&out, JSON, "Status", StatusOf(largeStatus(), noon)); err != nil {
-		t.Fatal(err)
+// TestWhatIsPrintedIsWhatThePageSays compares what is printed of messages, empty and full ones, with the page.
+func TestWhatIsPrintedIsWhatThePageSays(t *testing.T) {
+	for _, p := range printedKinds {
+		messages := []proto.Message{p.message, fillMessage(proto.Clone(p.message))}
+		if p.kind == "Status" {
+			messages = append(messages, Judged(largeStatus(), noon))
+		}
+		s := &schema{}
+		s.kind(p.kind, p.message)
+		types := map[string]string{"apiVersion": "string", "kind": "string"}
+		for _, r := range s.rows {
+			types[r[0]] = r[1]
+		}
+		for _, m := range messages {
+			var out, asYAML bytes.Buffer
+			write := func(w io.Writer, f Format) error { return Print(w, f, p.kind, m) }
+			if strings.HasSuffix(p.kind, "List") {
+				write = func(w io.Writer, f Format) error { return PrintList(w, f, p.kind, []proto.Message{m}) }
+			}
+			var got, again map[string]any
+			if err := errors.Join(write(&out, JSON), write(&asYAML, YAML), json.Unmarshal(out.Bytes(), &got)); err != nil {
+				t.Fatalf("%s: %v\n%s", p.kind, err, out.String())
+			}
+			compare(t, types, "", got)
+			if got["apiVersion"] != catalog.Version || got["kind"] != p.kind {
+				t.Errorf("version %v, kind %v", got["apiVersion"], got["kind"])
+			}
+			if err := yaml.Unmarshal(asYAML.Bytes(), &again); err != nil || !reflect.DeepEqual(numbered(again), numbered(got)) {
+				t.Errorf("%s: the YAML is another (%v):\n%s", p.kind, err, asYAML.String())
+			}
+		}
 	}
-	var got map[string]any
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
+}
+
+// numbered is a value with all its numbers as texts.
+func numbered(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = numbered(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = numbered(v[i])
+		}
+	case float64:
+		return fmt.Sprint(v)
+	case int:
+		return fmt.Sprint(float64(v))
 	}
-	s := &schema{}
-	s.ofMessage((&v1alpha1.StatusResponse{}).ProtoReflect().Descriptor(), "")
-	types := map[string]string{"apiVersion": "string", "kind": "string", "healthy": "boolean", "problems": "objects",
-		"problems[].kind": "string", "problems[].names": "strings", "problems[].what": "string"}
-	for _, r := range s.rows {
-		types[r[0]] = r[1]
-	}
-	compare(t, types, "", got)
-	if got["apiVersion"] != catalog.Version || got["healthy"] != false {
-		t.Errorf("version %v, healthy %v", got["apiVersion"], got["healthy"])
-	}
+	return v
 }
 
 func compare(t *testing.T, types map[string]string, path string, value map[string]any) {
@@ -245,6 +221,9 @@ func compare(t *testing.T, types map[string]string, path string, value map[strin
 		at, is := path+name, ""
 		switch v := v.(type) {
 		case nil:
+			if types[at] != "object" {
+				t.Errorf("%s is null, and the page says %q", at, types[at])
+			}
 			continue
 		case string:
 			if is = "string"; types[at] == "time" {
@@ -257,8 +236,10 @@ func compare(t *testing.T, types map[string]string, path string, value map[strin
 		case float64:
 			is = "number"
 		case map[string]any:
-			is = "object"
-			compare(t, types, at+".", v)
+			if is = types[at]; is != "map" {
+				is = "object"
+				compare(t, types, at+".", v)
+			}
 		case []any:
 			is = types[at]
 			for _, one := range v {

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 
 	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -25,74 +27,99 @@ const (
 // Formats lists every format.
 func Formats() []string { return []string{string(Table), string(JSON), string(YAML)} }
 
-// List is what is printed for programs of several things alike.
-type List[T any] struct {
-	Items []T `json:"items" yaml:"items"`
+// Print writes an answer as JSON or YAML, by the convention of docs/reference/json.md. It begins with
+// the version of the format and with the kind of the answer.
+func Print(w io.Writer, f Format, kind string, m proto.Message) error {
+	p := newPrinter(kind)
+	p.fields(m.ProtoReflect(), true)
+	return p.end(w, f)
 }
 
-// ListOf is a list, which is never null.
-func ListOf[T any](all []T) List[T] {
-	return List[T]{append([]T{}, all...)}
-}
-
-// Program is the version of a program.
-type Program struct {
-	Version string `json:"version" yaml:"version"`
-	Go      string `json:"go" yaml:"go"`
-	OS      string `json:"os" yaml:"os"`
-	Arch    string `json:"arch" yaml:"arch"`
-}
-
-// StoreIndex is what the repair of an index has found.
-type StoreIndex struct {
-	Store   string `json:"store" yaml:"store"`
-	Objects int    `json:"objects" yaml:"objects"`
-}
-
-// Print writes a struct or a map as JSON or YAML. It begins with the version of the format and with
-// the kind of the answer.
-func Print(w io.Writer, f Format, kind string, value any) error {
-	if f == YAML {
-		fmt.Fprintf(w, "apiVersion: %s\nkind: %s\n", catalog.Version, kind)
-		e := yaml.NewEncoder(w)
-		e.SetIndent(2)
-		if err := e.Encode(value); err != nil {
-			return err
+// PrintList is Print for several answers alike.
+func PrintList[M proto.Message](w io.Writer, f Format, kind string, all []M) error {
+	p := newPrinter(kind)
+	p.WriteString(`,"items":[`)
+	for i, m := range all {
+		if i > 0 {
+			p.WriteByte(',')
 		}
-		return e.Close()
+		p.object(m.ProtoReflect())
 	}
-	text, err := document(kind, value)
-	if err != nil {
+	p.WriteByte(']')
+	return p.end(w, f)
+}
+
+// PrintLine writes JSON in one line.
+func PrintLine(w io.Writer, kind string, m proto.Message) error {
+	p := newPrinter(kind)
+	p.fields(m.ProtoReflect(), true)
+	var line bytes.Buffer
+	if err := json.Compact(&line, p.close()); err != nil {
 		return err
 	}
+	_, err := fmt.Fprintln(w, line.String())
+	return err
+}
+
+func newPrinter(kind string) *printer {
+	p := &printer{}
+	fmt.Fprintf(p, `{"apiVersion":%q,"kind":%q`, catalog.Version, kind)
+	return p
+}
+
+func (p *printer) close() []byte {
+	p.WriteByte('}')
+	return p.Bytes()
+}
+
+// end writes the whole document.
+func (p *printer) end(w io.Writer, f Format) error {
+	if f == YAML {
+		return Documents(w, p.close())
+	}
+	return writeJSON(w, p.close())
+}
+
+// writeJSON writes JSON in lines, as people can read it.
+func writeJSON(w io.Writer, text []byte) error {
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, text, "", "  "); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(w, indented.String())
+	_, err := fmt.Fprintln(w, indented.String())
 	return err
 }
 
-// PrintLine writes JSON in one line.
-func PrintLine(w io.Writer, kind string, value any) error {
-	text, err := document(kind, value)
-	if err != nil {
-		return err
+// Documents writes texts of JSON as YAML documents, in the order of their fields.
+func Documents(w io.Writer, texts ...[]byte) error {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	for _, text := range texts {
+		var n yaml.Node
+		if err := yaml.Unmarshal(text, &n); err != nil {
+			return fmt.Errorf("the service sent what can't be read: %w", err)
+		}
+		asBlock(&n)
+		if err := e.Encode(&n); err != nil {
+			return err
+		}
 	}
-	_, err = fmt.Fprintln(w, string(text))
+	_, err := w.Write(out.Bytes())
 	return err
 }
 
-// document is a JSON object that begins with its version and kind.
-func document(kind string, value any) ([]byte, error) {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, err
+// otherwise is a text that readers of older YAML take for no text.
+var otherwise = regexp.MustCompile(`^(?i:[-+]?[0-9][0-9_:.]*|y|yes|n|no|on|off)$`)
+
+// asBlock takes the style of JSON from a document.
+func asBlock(n *yaml.Node) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || !otherwise.MatchString(n.Value) {
+		n.Style = 0
 	}
-	rest := bytes.TrimPrefix(bytes.TrimSpace(text.Bytes()), []byte("{"))
-	return append(fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,`, catalog.Version, kind), rest...), nil
+	for _, child := range n.Content {
+		asBlock(child)
+	}
 }
 
 // Count is a number of things: "1 object", "2 objects".

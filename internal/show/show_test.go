@@ -11,16 +11,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
+func dryRun(a *v1alpha1.ApplyResponse) *v1alpha1.ApplyResponse {
+	a.DryRun = true
+	return a
+}
+
 func TestAnExplanationIsReadable(t *testing.T) {
 	var b strings.Builder
-	err := Explain(&b, "shop/checkout", "shop/orders", DecisionOf(&v1alpha1.Decision{
+	err := Explain(&b, "shop/checkout", "shop/orders", &v1alpha1.Decision{
 		Outcome: "ok", Address: "10.0.0.1:50002", Cluster: "west", Rule: "AppEndpoints shop/checkout, spec.endpoints[0] (line 6)",
 		Revision: 12, Reason: "west has 2 ready",
 		Routes: []*v1alpha1.RouteDecision{
 			{Cluster: "west", Weight: 1, Ready: 2, Taken: true, Reason: "2 ready"},
 			{Cluster: "east", Priority: 1, Weight: 90, Reason: "no ready instance of shop/orders"},
 		},
-	}))
+	})
 	want := `shop/checkout asks for shop/orders: ok
 
   reason     west has 2 ready
@@ -40,7 +45,7 @@ func TestAnExplanationIsReadable(t *testing.T) {
 
 func TestARefusalIsReadableWithoutRoutes(t *testing.T) {
 	var b strings.Builder
-	if err := Explain(&b, "shop/checkout", "shop/secret", Decision{Outcome: "denied", Reason: "not held", Revision: 3}); err != nil {
+	if err := Explain(&b, "shop/checkout", "shop/secret", &v1alpha1.Decision{Outcome: "denied", Reason: "not held", Revision: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "shop/checkout asks for shop/secret: denied\n\n  reason     not held\n  revision   3\n"; b.String() != want {
@@ -72,7 +77,7 @@ func TestADryRunShowsWhatWouldEndInAnotherWay(t *testing.T) {
 		Exports: []*v1alpha1.ExportEffect{export("east", "cart", "withdrawn"), export("east", "orders", "withdrawn"), export("north", "cart", "exported"), export("north", "pay", "changed")},
 	}
 	var b strings.Builder
-	if err := Apply(&b, AppliedOf(answer, true)); err != nil {
+	if err := Apply(&b, dryRun(answer)); err != nil {
 		t.Fatal(err)
 	}
 	want := `Cluster east changed (dry run)
@@ -95,11 +100,12 @@ and 7 more
 	}
 	b.Reset()
 	answer = &v1alpha1.ApplyResponse{Results: answer.GetResults()}
-	if err := Apply(&b, AppliedOf(answer, true)); err != nil || !strings.Contains(b.String(), "\nno lookup in this cluster would end in another way\n") {
+	if err := Apply(&b, dryRun(answer)); err != nil || !strings.Contains(b.String(), "\nno lookup in this cluster would end in another way\n") {
 		t.Errorf("got\n%s(%v)", b.String(), err)
 	}
 	b.Reset()
-	if err := Apply(&b, AppliedOf(answer, false)); err != nil || b.String() != "Cluster east changed\n" {
+	answer.DryRun = false
+	if err := Apply(&b, answer); err != nil || b.String() != "Cluster east changed\n" {
 		t.Errorf("got\n%s(%v)", b.String(), err)
 	}
 }

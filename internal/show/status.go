@@ -3,10 +3,10 @@ package show
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
 // Status writes how a service is, for people: what is wrong first. With details there is all that
@@ -79,7 +79,7 @@ func StoreLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	if store.GetPath() != "" {
 		name += " " + store.GetPath()
 	}
-	switch away := check.StoreAway(s, now); {
+	switch away := Away(s, now); {
 	case away != "":
 		return name + ", " + away
 	case !store.GetReady():
@@ -91,6 +91,28 @@ func StoreLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	}
 }
 
+// Away says in words for how long, since when and why the config store can't be read,
+// and what stands meanwhile: "away for 12s, since 14:03:11: …; serving revision 41, 3
+// objects". It is empty while the store can be read. The time of day is this machine's.
+func Away(s *v1alpha1.StatusResponse, now time.Time) string {
+	store := s.GetStore()
+	if store.GetError() == "" {
+		return ""
+	}
+	since := time.UnixMilli(store.GetFailingUnixMs())
+	layout := time.TimeOnly
+	if now.Format(time.DateOnly) != since.Format(time.DateOnly) {
+		layout = time.DateTime
+	}
+	stands := "nothing was read of it yet"
+	if store.GetReady() {
+		stands = fmt.Sprintf("serving revision %d, %d objects", s.GetRevision(), s.GetObjects())
+	}
+	// Backends begin their errors with what the reader has just read.
+	why := strings.TrimPrefix(store.GetError(), "store "+store.GetName()+": ")
+	return fmt.Sprintf("away for %s, since %s: %s; %s", max(0, now.Sub(since)).Round(time.Second), since.Format(layout), why, stands)
+}
+
 // short is the beginning of a version, which some stores make long.
 func short(version string) string {
 	const most = 32
@@ -98,14 +120,6 @@ func short(version string) string {
 		return version
 	}
 	return version[:most] + "…"
-}
-
-// stamp is a moment as everybody reads it, and programs too.
-func stamp(unixMs int64) string {
-	if unixMs == 0 {
-		return ""
-	}
-	return time.UnixMilli(unixMs).UTC().Format(time.RFC3339)
 }
 
 // age is the time since a moment.

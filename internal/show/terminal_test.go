@@ -13,14 +13,15 @@ import (
 func TestNothingThatClientsChooseCommandsATerminal(t *testing.T) {
 	const hostile = "\x1b]52;c;cm0=\a\n-\x1b[2J"
 	var b strings.Builder
-	app := App{App: "shop/orders", Instances: []Instance{{Source: "stream", ID: hostile, Address: "10.0.0.1:50002"}}}
-	if err := Apps(&b, []App{app}, true); err != nil {
+	orders := &v1alpha1.App{Namespace: "shop", Id: "orders"}
+	app := &v1alpha1.AppState{App: orders, Instances: []*v1alpha1.InstanceState{{Source: "stream", Id: hostile, Address: "10.0.0.1:50002"}}}
+	if err := Apps(&b, []*v1alpha1.AppState{app}, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := Sidecars(&b, []Sidecar{{App: "shop/orders", Zone: hostile, Version: hostile}}, time.Now()); err != nil {
+	if err := Sidecars(&b, []*v1alpha1.SidecarState{{App: orders, Zone: hostile, Version: hostile}}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Explain(&b, "shop/checkout", "shop/orders", Decision{Outcome: "denied", Reason: "\x1b[2J"}); err != nil {
+	if err := Explain(&b, "shop/checkout", "shop/orders", &v1alpha1.Decision{Outcome: "denied", Reason: "\x1b[2J"}); err != nil {
 		t.Fatal(err)
 	}
 	event := &v1alpha1.Event{Level: "INFO", Message: "a\x1b[2J", Fields: []*v1alpha1.EventField{{Name: "instance", Value: hostile}}}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -8,70 +9,42 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
-// The states of a certificate.
-const (
-	certGood    = string(identity.Good)
-	certSoon    = string(identity.ExpiresSoon)
-	certExpired = string(identity.Expired)
-	certEarly   = string(identity.Early)
-	certRefused = string(identity.Refused)
-)
-
-// Certificate is what is trusted, as programs read it: these fields and no others, all
-// of them always there.
-type Certificate struct {
-	Use         string `json:"use" yaml:"use"`
-	Cluster     string `json:"cluster" yaml:"cluster"`
-	Subject     string `json:"subject" yaml:"subject"`
-	TrustDomain string `json:"trustDomain" yaml:"trustDomain"`
-	State       string `json:"state" yaml:"state"`
-	NotBefore   string `json:"notBefore" yaml:"notBefore"`
-	NotAfter    string `json:"notAfter" yaml:"notAfter"`
-	Fingerprint string `json:"fingerprint" yaml:"fingerprint"`
-	Error       string `json:"error" yaml:"error"`
-
-	left time.Duration
-	of   identity.Trusted
+// TrustedOf reads a certificate.
+func TrustedOf(m *v1alpha1.TrustStatus) identity.Trusted {
+	t := identity.Trusted{Use: m.GetUse(), Cluster: m.GetCluster(), Subject: m.GetSubject(), TrustDomain: m.GetTrustDomain(), Fingerprint: m.GetFingerprint()}
+	if m.GetError() != "" {
+		t.Err = errors.New(m.GetError())
+	}
+	if m.GetNotAfterUnixMs() != 0 {
+		t.NotBefore, t.NotAfter = time.UnixMilli(m.GetNotBeforeUnixMs()).UTC(), time.UnixMilli(m.GetNotAfterUnixMs()).UTC()
+	}
+	return t
 }
 
-// CertificateOf reads a certificate from its message.
-func CertificateOf(m *v1alpha1.TrustStatus, now time.Time) Certificate {
-	of := check.TrustedOf(m)
-	c := Certificate{
-		Use: of.Use, Cluster: of.Cluster, Subject: of.Subject, TrustDomain: of.TrustDomain,
-		Fingerprint: of.Fingerprint, Error: m.GetError(), State: string(of.State(now)), of: of,
-	}
-	if !of.NotAfter.IsZero() {
-		c.NotBefore, c.NotAfter, c.left = of.NotBefore.Format(time.RFC3339), of.NotAfter.Format(time.RFC3339), of.NotAfter.Sub(now)
-	}
-	return c
+// CertificateState is the state that a certificate is in.
+func CertificateState(m *v1alpha1.TrustStatus, now time.Time) identity.CertificateState {
+	t := TrustedOf(m)
+	return t.State(now)
 }
 
-// Certificates reads what a service trusts.
-func Certificates(s *v1alpha1.StatusResponse, now time.Time) []Certificate {
-	all := make([]Certificate, 0, len(s.GetTrust()))
+// Certificates are what a service trusts, each with its state.
+func Certificates(s *v1alpha1.StatusResponse, now time.Time) []*v1alpha1.TrustStatus {
 	for _, m := range s.GetTrust() {
-		all = append(all, CertificateOf(m, now))
+		m.State = string(CertificateState(m, now))
 	}
-	return all
+	return s.GetTrust()
 }
 
 // Expired tells whether one of the certificates has expired.
-func Expired(all []Certificate) bool {
-	for i := range all {
-		if all[i].State == certExpired {
-			return true
-		}
-	}
-	return false
+func Expired(all []*v1alpha1.TrustStatus) bool {
+	return slices.ContainsFunc(all, func(c *v1alpha1.TrustStatus) bool { return c.GetState() == string(identity.Expired) })
 }
 
 // Trust writes what is trusted, for people, and below what is wrong or soon will be.
-func Trust(w io.Writer, cluster string, all []Certificate) error {
-	if !slices.ContainsFunc(all, func(c Certificate) bool { return c.Use == identity.OwnCertificate }) {
+func Trust(w io.Writer, cluster string, all []*v1alpha1.TrustStatus, now time.Time) error {
+	if !slices.ContainsFunc(all, func(c *v1alpha1.TrustStatus) bool { return c.GetUse() == identity.OwnCertificate }) {
 		_, err := Say(w, "cluster %s has no certificate: either it has none yet, as isthmus status says, or its identity is insecure: nothing is encrypted and nobody is checked\n", cluster)
 		if err != nil || len(all) == 0 {
 			return err
@@ -80,61 +53,66 @@ func Trust(w io.Writer, cluster string, all []Certificate) error {
 	}
 	var table [][]string
 	for _, c := range all {
-		table = append(table, []string{c.Use, c.Cluster, c.Name(), c.Expiry(), c.State, c.Print()})
+		table = append(table, []string{c.GetUse(), c.GetCluster(), CertificateName(c), Expiry(c, now), c.GetState(), Fingerprint(c)})
 	}
 	if err := rows(w, []string{"USE", "CLUSTER", "SUBJECT", "EXPIRES", "STATE", "SHA-256"}, table); err != nil {
 		return err
 	}
 	for _, c := range all {
-		if text := c.Advice(); text != "" {
-			Say(w, "\n%s: %s\n", c.who(), text)
+		if text := Advice(c, now); text != "" {
+			Say(w, "\n%s: %s\n", certified(c), text)
 		}
 	}
 	return nil
 }
 
-// Name is the subject, with the trust domain that is demanded where roots are named.
-func (c *Certificate) Name() string {
-	if c.Use == identity.PeerRoot && c.TrustDomain != "" {
-		return c.Subject + " (for " + c.TrustDomain + ")"
+// CertificateName is the subject, with the trust domain that is demanded where roots are named.
+func CertificateName(c *v1alpha1.TrustStatus) string {
+	if c.GetUse() == identity.PeerRoot && c.GetTrustDomain() != "" {
+		return c.GetSubject() + " (for " + c.GetTrustDomain() + ")"
 	}
-	return c.Subject
+	return c.GetSubject()
 }
 
 // Expiry is when the certificate ends, from now.
-func (c *Certificate) Expiry() string {
+func Expiry(c *v1alpha1.TrustStatus, now time.Time) string {
+	left := time.UnixMilli(c.GetNotAfterUnixMs()).Sub(now)
 	switch {
-	case c.NotAfter == "":
+	case c.GetNotAfterUnixMs() == 0:
 		return ""
-	case c.left <= 0:
-		return Span(-c.left) + " ago"
+	case left <= 0:
+		return Span(-left) + " ago"
 	default:
-		return "in " + Span(c.left)
+		return "in " + Span(left)
 	}
 }
 
-// Print is as much of the fingerprint as a person compares.
-func (c *Certificate) Print() string {
+// Fingerprint is as much of the fingerprint as a person compares.
+func Fingerprint(c *v1alpha1.TrustStatus) string {
 	const most = 16
-	if len(c.Fingerprint) <= most {
-		return c.Fingerprint
+	if len(c.GetFingerprint()) <= most {
+		return c.GetFingerprint()
 	}
-	return c.Fingerprint[:most] + "…"
+	return c.GetFingerprint()[:most] + "…"
 }
 
-// line is the certificate in one line.
-func (c *Certificate) line() string {
-	parts := []string{c.Name()}
-	if c.NotAfter != "" {
-		parts = append(parts, c.State+", until "+c.NotAfter, "SHA-256 "+c.Print())
+// certificateLine is a certificate in one line.
+func certificateLine(c *v1alpha1.TrustStatus, err string, now time.Time) string {
+	parts := []string{CertificateName(c)}
+	if c.GetNotAfterUnixMs() != 0 {
+		parts = append(parts, string(CertificateState(c, now))+", until "+Stamp(c.GetNotAfterUnixMs()), "SHA-256 "+Fingerprint(c))
 	}
-	return strings.Join(parts, ", ") + after(": ", c.Error)
+	return strings.Join(parts, ", ") + after(": ", err)
 }
 
-func (c *Certificate) who() string { return strings.TrimSpace(c.Use + " " + c.Cluster) }
+// certified is what a certificate is for.
+func certified(c *v1alpha1.TrustStatus) string {
+	return strings.TrimSpace(c.GetUse() + " " + c.GetCluster())
+}
 
 // Advice says what is wrong, or will be, and what to do.
-func (c *Certificate) Advice() string {
-	what, fix := c.of.Advice(identity.CertificateState(c.State))
+func Advice(c *v1alpha1.TrustStatus, now time.Time) string {
+	t := TrustedOf(c)
+	what, fix := t.Advice(t.State(now))
 	return what + after("; ", fix)
 }

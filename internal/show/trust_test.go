@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 func TestWhatExpiresIsSaidInTime(t *testing.T) {
@@ -15,27 +16,27 @@ func TestWhatExpiresIsSaidInTime(t *testing.T) {
 		what, use  string
 		begun, end time.Duration // from now
 		err        string
-		want       string
+		want       identity.CertificateState
 	}{
-		{"a root with time", "own root", -day, 31 * day, "", certGood},
-		{"a root in its last days", "own root", -300 * day, 29 * day, "", certSoon},
-		{"a peer's root in its last days", "peer root", -300 * day, 29 * day, "", certSoon},
-		{"a root that is over", "peer root", -300 * day, -time.Second, "", certExpired},
-		{"a root of tomorrow", "peer root", day, 300 * day, "", certEarly},
-		{"a certificate in the middle of its life", "own certificate", -12 * time.Hour, 12 * time.Hour, "", certGood},
-		{"one that was not renewed", "own certificate", -17 * time.Hour, 7 * time.Hour, "", certSoon},
-		{"one whose renewal fails", "own certificate", -12 * time.Hour, 12 * time.Hour, "sentry is away", certGood},
-		{"one for outsiders that can't be renewed", "dns certificate", -45 * day, 45 * day, "no PEM", certGood},
-		{"one for outsiders in its last days", "consul certificate", -300 * day, 29 * day, "", certSoon},
-		{"one for outsiders of a year, in its last third", "consul certificate", -300 * day, 60 * day, "", certGood},
-		{"a peer's that was refused", "peer certificate", -12 * time.Hour, 12 * time.Hour, "signed by none", certRefused},
-		{"a peer's that was refused and is over", "peer certificate", -12 * time.Hour, -time.Hour, "signed by none", certExpired},
+		{"a root with time", "own root", -day, 31 * day, "", identity.Good},
+		{"a root in its last days", "own root", -300 * day, 29 * day, "", identity.ExpiresSoon},
+		{"a peer's root in its last days", "peer root", -300 * day, 29 * day, "", identity.ExpiresSoon},
+		{"a root that is over", "peer root", -300 * day, -time.Second, "", identity.Expired},
+		{"a root of tomorrow", "peer root", day, 300 * day, "", identity.Early},
+		{"a certificate in the middle of its life", "own certificate", -12 * time.Hour, 12 * time.Hour, "", identity.Good},
+		{"one that was not renewed", "own certificate", -17 * time.Hour, 7 * time.Hour, "", identity.ExpiresSoon},
+		{"one whose renewal fails", "own certificate", -12 * time.Hour, 12 * time.Hour, "sentry is away", identity.Good},
+		{"one for outsiders that can't be renewed", "dns certificate", -45 * day, 45 * day, "no PEM", identity.Good},
+		{"one for outsiders in its last days", "consul certificate", -300 * day, 29 * day, "", identity.ExpiresSoon},
+		{"one for outsiders of a year, in its last third", "consul certificate", -300 * day, 60 * day, "", identity.Good},
+		{"a peer's that was refused", "peer certificate", -12 * time.Hour, 12 * time.Hour, "signed by none", identity.Refused},
+		{"a peer's that was refused and is over", "peer certificate", -12 * time.Hour, -time.Hour, "signed by none", identity.Expired},
 	} {
-		got := CertificateOf(&v1alpha1.TrustStatus{
+		got := CertificateState(&v1alpha1.TrustStatus{
 			Use: c.use, Error: c.err, NotBeforeUnixMs: now.Add(c.begun).UnixMilli(), NotAfterUnixMs: now.Add(c.end).UnixMilli(),
 		}, now)
-		if got.State != c.want {
-			t.Errorf("%s: %s, want %s", c.what, got.State, c.want)
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
 	}
 }
@@ -75,7 +76,7 @@ func TestTrustIsReadable(t *testing.T) {
 		{Use: "peer root", Cluster: "south", Error: "Cluster south: spec.trust.roots: not PEM"},
 	}}, now)
 	var b strings.Builder
-	if err := Trust(&b, "west", all); err != nil {
+	if err := Trust(&b, "west", all, now); err != nil {
 		t.Fatal(err)
 	}
 	want := `USE                CLUSTER   SUBJECT                                                EXPIRES       STATE     SHA-256
@@ -177,12 +178,12 @@ peer east
 
 func TestAnExplanationShowsTheReadinessBehindARoute(t *testing.T) {
 	var b strings.Builder
-	err := Explain(&b, "shop/checkout", "shop/orders", DecisionOf(&v1alpha1.Decision{
+	err := Explain(&b, "shop/checkout", "shop/orders", &v1alpha1.Decision{
 		Outcome: "ok", Routes: []*v1alpha1.RouteDecision{
 			{Cluster: "west", Weight: 1, Ready: 2, Draining: 1, Taken: true, Reason: "2 ready"},
 			{Cluster: "east", Priority: 1, Weight: 1, Ready: 5, Shards: 5, Ramp: 25, Zones: "a: 2, b: 3", Reason: "5 ready", Peer: "connected for 3s", Unnamed: "by 203.0.113.8:50002"},
 		},
-	}))
+	})
 	_, got, _ := strings.Cut(b.String(), "revision   0\n")
 	want := `
   ROUTE   PRIORITY   WEIGHT   READY   DRAINING   SHARDS   RAMP   ZONES                WHY
@@ -199,9 +200,9 @@ func TestAnExplanationShowsTheReadinessBehindARoute(t *testing.T) {
 
 // TestAnInsecureServiceIsSaidToBe also where it shows a certificate to those who ask by DNS.
 func TestAnInsecureServiceIsSaidToBe(t *testing.T) {
-	for _, all := range [][]Certificate{nil, {{Use: "dns certificate", Subject: "CN=ns.west.example", State: certGood}}} {
+	for _, all := range [][]*v1alpha1.TrustStatus{nil, {{Use: "dns certificate", Subject: "CN=ns.west.example", State: "good"}}} {
 		var b strings.Builder
-		if err := Trust(&b, "west", all); err != nil {
+		if err := Trust(&b, "west", all, noon); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); !strings.HasPrefix(got, "cluster west has no certificate: ") || strings.Contains(got, "CN=ns.west.example") != (all != nil) {

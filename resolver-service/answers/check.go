@@ -35,11 +35,7 @@ func (s Status) Check(req *v1alpha1.CheckRequest, to grpc.ServerStreamingServer[
 		return err
 	}
 	return check.Run(to.Context(), facts, func(results []check.Result) error {
-		m := &v1alpha1.CheckResponse{}
-		for _, r := range results {
-			m.Results = append(m.Results, &v1alpha1.CheckResult{Check: r.Check, Level: string(r.Level), Kind: r.Kind, Name: r.Name, Found: r.Found, Fix: r.Fix})
-		}
-		return to.Send(m)
+		return to.Send(&v1alpha1.CheckResponse{Results: check.Messages(results)})
 	})
 }
 

@@ -181,7 +181,7 @@ func (v *Inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingS
 		for some := range slices.Chunk(all, perMessage) {
 			m := &v1alpha1.EventsResponse{}
 			for i := range some {
-				m.Events = append(m.Events, eventToWire(&some[i]))
+				m.Events = append(m.Events, some[i].Wire())
 			}
 			if err := to.Send(m); err != nil {
 				return err
@@ -199,14 +199,4 @@ func (v *Inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingS
 			return context.Cause(to.Context())
 		}
 	}
-}
-
-func eventToWire(e *events.Event) *v1alpha1.Event {
-	m := &v1alpha1.Event{
-		Number: e.Number, FirstUnixMs: e.First.UnixMilli(), LastUnixMs: e.Last.UnixMilli(), Count: uint32(e.Count), Level: e.Level.String(), Message: e.Message,
-	}
-	for _, f := range e.Fields {
-		m.Fields = append(m.Fields, &v1alpha1.EventField{Name: f.Name, Value: f.Value})
-	}
-	return m
 }

@@ -39,9 +39,12 @@ type Result struct {
 	Fix   string
 }
 
-// ResultOf reads a result from its message.
-func ResultOf(m *v1alpha1.CheckResult) Result {
-	return Result{Check: m.GetCheck(), Level: Level(m.GetLevel()), Kind: m.GetKind(), Name: m.GetName(), Found: m.GetFound(), Fix: m.GetFix()}
+// Messages are the messages of results.
+func Messages(results []Result) (all []*v1alpha1.CheckResult) {
+	for _, r := range results {
+		all = append(all, &v1alpha1.CheckResult{Check: r.Check, Level: string(r.Level), Kind: r.Kind, Name: r.Name, Found: r.Found, Fix: r.Fix})
+	}
+	return all
 }
 
 // Kinds of subjects.
@@ -328,12 +331,13 @@ func (f *Facts) gateway(v *visit) (all []Result) {
 }
 
 // Sort sorts results: the worst first, then by the table, then by subject.
-func Sort(all []Result) {
+func Sort(all []*v1alpha1.CheckResult) {
 	place := map[string]int{}
 	for i, c := range Table {
 		place[c.Name] = i
 	}
-	slices.SortStableFunc(all, func(a, b Result) int {
-		return cmp.Or(b.Level.Rank()-a.Level.Rank(), place[a.Check]-place[b.Check], cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	slices.SortStableFunc(all, func(a, b *v1alpha1.CheckResult) int {
+		worse := Level(b.GetLevel()).Rank() - Level(a.GetLevel()).Rank()
+		return cmp.Or(worse, place[a.GetCheck()]-place[b.GetCheck()], cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()))
 	})
 }

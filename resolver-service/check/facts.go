@@ -14,6 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 )
 
@@ -35,23 +36,11 @@ func ownIdentity(f *Facts) []Result {
 	return f.service(level, text, "correct identity in isthmus.yaml; the checks sentry and certificates may say more")
 }
 
-// TrustedOf reads a certificate from its message.
-func TrustedOf(m *v1alpha1.TrustStatus) identity.Trusted {
-	t := identity.Trusted{Use: m.GetUse(), Cluster: m.GetCluster(), Subject: m.GetSubject(), TrustDomain: m.GetTrustDomain(), Fingerprint: m.GetFingerprint()}
-	if m.GetError() != "" {
-		t.Err = errors.New(m.GetError())
-	}
-	if m.GetNotAfterUnixMs() != 0 {
-		t.NotBefore, t.NotAfter = time.UnixMilli(m.GetNotBeforeUnixMs()).UTC(), time.UnixMilli(m.GetNotAfterUnixMs()).UTC()
-	}
-	return t
-}
-
 // certificates finds those that have expired, soon will, or can't be used. The error of the own
 // one is about its renewal, which ownIdentity has.
 func certificates(f *Facts) (all []Result) {
 	for _, m := range f.Status.GetTrust() {
-		t := TrustedOf(m)
+		t := show.TrustedOf(m)
 		state, level := t.State(f.Now), Warn
 		switch {
 		case state == identity.Good && (t.Err == nil || t.Use == identity.OwnCertificate):
@@ -167,7 +156,7 @@ func store(f *Facts) []Result {
 	if f.lacks(readerRole) || f.Definitions != nil && len(f.Definitions.Missing) > 0 {
 		return nil
 	}
-	if away := StoreAway(f.Status, f.Now); away != "" {
+	if away := show.Away(f.Status, f.Now); away != "" {
 		return f.service(Fail, "store "+name+" is "+away, "see that its server runs, and that its address in isthmus.yaml is right")
 	}
 	if !f.Status.GetStore().GetReady() {

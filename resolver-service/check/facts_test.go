@@ -154,14 +154,15 @@ func faultsOf(t *testing.T, f *Facts) (faults []string) {
 	if err := Run(t.Context(), f, func(results []Result) error { all = append(all, results...); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	Sort(all)
-	for _, r := range all {
-		if r.Level == OK {
+	sorted := Messages(all)
+	Sort(sorted)
+	for _, r := range sorted {
+		if r.GetLevel() == string(OK) {
 			continue
 		}
-		faults = append(faults, strings.TrimSpace(fmt.Sprint(r.Check, " ", r.Level, " ", r.Kind, " ", r.Name)))
-		if r.Found == "" && r.Kind != ofObject {
-			t.Errorf("%s does not say what was found", r.Check)
+		faults = append(faults, strings.TrimSpace(fmt.Sprint(r.GetCheck(), " ", r.GetLevel(), " ", r.GetKind(), " ", r.GetName())))
+		if r.GetFound() == "" && r.GetKind() != ofObject {
+			t.Errorf("%s does not say what was found", r.GetCheck())
 		}
 	}
 	return faults

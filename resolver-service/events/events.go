@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
@@ -35,6 +36,17 @@ type Event struct {
 
 // Field is an attribute of an event.
 type Field struct{ Name, Value string }
+
+// Wire is the message of an event.
+func (e *Event) Wire() *v1alpha1.Event {
+	m := &v1alpha1.Event{
+		Number: e.Number, FirstUnixMs: e.First.UnixMilli(), LastUnixMs: e.Last.UnixMilli(), Count: uint32(e.Count), Level: e.Level.String(), Message: e.Message,
+	}
+	for _, f := range e.Fields {
+		m.Fields = append(m.Fields, &v1alpha1.EventField{Name: f.Name, Value: f.Value})
+	}
+	return m
+}
 
 // Ring keeps the newest events. If there are too many, the oldest of the most frequent kind make
 // room: thousands of sidecars that reconnect leave what else has happened. It is safe for concurrent

@@ -1893,7 +1893,8 @@ type Decision struct {
 	Reason   string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Routes   []*RouteDecision       `protobuf:"bytes,8,rep,name=routes,proto3" json:"routes,omitempty"`
 	// For operators: what else is known of the two apps.
-	Notes         []string `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`
+	Notes         []string          `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`
+	Probes        []*ProbedEndpoint `protobuf:"bytes,10,rep,name=probes,proto3" json:"probes,omitempty"` // where they were asked for; by the asker
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1991,13 +1992,20 @@ func (x *Decision) GetNotes() []string {
 	return nil
 }
 
+func (x *Decision) GetProbes() []*ProbedEndpoint {
+	if x != nil {
+		return x.Probes
+	}
+	return nil
+}
+
 type RouteDecision struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Cluster  string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	Priority uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
 	Weight   uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
 	Ready    uint32                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
-	Taken    bool                   `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"`
+	Taken    bool                   `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"` // lookups take it: all, or its share
 	Reason   string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Shards   uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`
 	Draining uint32                 `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
@@ -2008,10 +2016,9 @@ type RouteDecision struct {
 	// people.
 	Unnamed string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// The zones of its instances, for people, where the caller prefers its own.
-	Zones string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
-	Share float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
-	// Why this caller's calls by it fail, as far as the service knows; for operators.
-	Fault         string `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`
+	Zones         string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
+	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
+	Fault         string  `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`   // why the caller's calls by it fail, as far as the service knows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2272,18 +2279,17 @@ func (x *ApplyObject) GetIfRevision() string {
 
 type ApplyResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
+	DryRun  bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	Results []*ApplyResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the request
 	// The decisions that change (or would): one for each caller and app, in their
 	// order, and at most so many as people can read.
-	Effects  []*Effect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
-	Revision uint64    `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // of the topology that has the change; 0 for a dry run
-	// How many more decisions change than effects has.
-	EffectsLeftOut uint32 `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"`
+	Effects        []*Effect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
+	Revision       uint64    `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`                                     // of the topology that has the change; 0 for a dry run
+	EffectsLeftOut uint32    `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"` // how many more decisions change than are listed
 	// What is no mistake of one object and most likely not meant, of the objects that were
 	// sent beside all others.
-	Warnings []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// How many decisions change, by what becomes of them; those left out count too.
-	Counts *EffectCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"`
+	Warnings []string      `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Counts   *EffectCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"` // of all decisions that change, by what becomes of them
 	// What other clusters are (or would be) told of this one's apps. Lookups there change
 	// with it, and only those clusters can tell how.
 	Exports        []*ExportEffect `protobuf:"bytes,7,rep,name=exports,proto3" json:"exports,omitempty"`
@@ -2320,6 +2326,13 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
 	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ApplyResponse) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 func (x *ApplyResponse) GetResults() []*ApplyResult {
@@ -2572,9 +2585,11 @@ func (x *AnalyzeRequest) GetObjects() [][]byte {
 
 type AnalyzeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`               // warnings first, then by object
-	LeftOut       uint32                 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // how many more there are
 	Objects       uint32                 `protobuf:"varint,3,opt,name=objects,proto3" json:"objects,omitempty"`                // that were looked at
+	Warnings      uint32                 `protobuf:"varint,4,opt,name=warnings,proto3" json:"warnings,omitempty"`              // among the findings; by the asker
+	Notes         uint32                 `protobuf:"varint,5,opt,name=notes,proto3" json:"notes,omitempty"`                    // among the findings; by the asker
+	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`               // warnings first, then by object
+	LeftOut       uint32                 `protobuf:"varint,2,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // findings that are not listed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2609,6 +2624,27 @@ func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
 	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
+func (x *AnalyzeResponse) GetObjects() uint32 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+func (x *AnalyzeResponse) GetWarnings() uint32 {
+	if x != nil {
+		return x.Warnings
+	}
+	return 0
+}
+
+func (x *AnalyzeResponse) GetNotes() uint32 {
+	if x != nil {
+		return x.Notes
+	}
+	return 0
+}
+
 func (x *AnalyzeResponse) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
@@ -2619,13 +2655,6 @@ func (x *AnalyzeResponse) GetFindings() []*Finding {
 func (x *AnalyzeResponse) GetLeftOut() uint32 {
 	if x != nil {
 		return x.LeftOut
-	}
-	return 0
-}
-
-func (x *AnalyzeResponse) GetObjects() uint32 {
-	if x != nil {
-		return x.Objects
 	}
 	return 0
 }
@@ -2730,8 +2759,9 @@ type ApplyResult struct {
 	// Of the object in the store, after the change; for a dry run before it. Empty where
 	// there is none.
 	Revision      string `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	Held          []byte `protobuf:"bytes,4,opt,name=held,proto3" json:"held,omitempty"`         // what the store held before, as JSON; with with_held
+	Held          []byte `protobuf:"bytes,4,opt,name=held,proto3" json:"held,omitempty"`         // what the store held before, where it was asked for
 	Unusable      string `protobuf:"bytes,5,opt,name=unusable,proto3" json:"unusable,omitempty"` // why what the store held before can't be used
+	Diff          string `protobuf:"bytes,6,opt,name=diff,proto3" json:"diff,omitempty"`         // where it was asked for; by the asker
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2797,6 +2827,13 @@ func (x *ApplyResult) GetHeld() []byte {
 func (x *ApplyResult) GetUnusable() string {
 	if x != nil {
 		return x.Unusable
+	}
+	return ""
+}
+
+func (x *ApplyResult) GetDiff() string {
+	if x != nil {
+		return x.Diff
 	}
 	return ""
 }
@@ -3324,10 +3361,12 @@ func (x *HistoryResponse) GetVersions() []*PastObject {
 type PastObject struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	Json          []byte                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`                            // empty where it was deleted, or could not be used
-	Deleted       bool                   `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`                     // by this write
-	AtUnixMs      int64                  `protobuf:"varint,4,opt,name=at_unix_ms,json=atUnixMs,proto3" json:"at_unix_ms,omitempty"` // of the write; 0 where the store does not keep it
-	Unusable      string                 `protobuf:"bytes,5,opt,name=unusable,proto3" json:"unusable,omitempty"`                    // why it could not be used
+	AtUnixMs      int64                  `protobuf:"varint,4,opt,name=at_unix_ms,json=timeUnixMs,proto3" json:"at_unix_ms,omitempty"` // of the write; empty where the store does not keep it
+	Deleted       bool                   `protobuf:"varint,3,opt,name=deleted,proto3" json:"deleted,omitempty"`                       // by this write
+	Unusable      string                 `protobuf:"bytes,5,opt,name=unusable,proto3" json:"unusable,omitempty"`                      // why it could not be used
+	Change        string                 `protobuf:"bytes,6,opt,name=change,proto3" json:"change,omitempty"`                          // in few words; by the asker
+	Diff          string                 `protobuf:"bytes,7,opt,name=diff,proto3" json:"diff,omitempty"`                              // to the version before, where it was asked for; by the asker
+	Json          []byte                 `protobuf:"bytes,2,opt,name=json,json=object,proto3" json:"json,omitempty"`                  // null where it was deleted, or could not be used
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3369,11 +3408,11 @@ func (x *PastObject) GetRevision() string {
 	return ""
 }
 
-func (x *PastObject) GetJson() []byte {
+func (x *PastObject) GetAtUnixMs() int64 {
 	if x != nil {
-		return x.Json
+		return x.AtUnixMs
 	}
-	return nil
+	return 0
 }
 
 func (x *PastObject) GetDeleted() bool {
@@ -3383,18 +3422,32 @@ func (x *PastObject) GetDeleted() bool {
 	return false
 }
 
-func (x *PastObject) GetAtUnixMs() int64 {
-	if x != nil {
-		return x.AtUnixMs
-	}
-	return 0
-}
-
 func (x *PastObject) GetUnusable() string {
 	if x != nil {
 		return x.Unusable
 	}
 	return ""
+}
+
+func (x *PastObject) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *PastObject) GetDiff() string {
+	if x != nil {
+		return x.Diff
+	}
+	return ""
+}
+
+func (x *PastObject) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
 }
 
 type PoliciesRequest struct {
@@ -3630,13 +3683,12 @@ func (x *GraphRequest) GetVia() string {
 }
 
 type GraphResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the first message: this cluster, and the revision of the topology whose graph it is.
-	Cluster       string          `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Revision      uint64          `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	Apps          []*GraphApp     `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
-	Clusters      []*GraphCluster `protobuf:"bytes,3,rep,name=clusters,proto3" json:"clusters,omitempty"` // the others
-	Calls         []*GraphCall    `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`    // the one that was asked; in the first message
+	Revision      uint64                 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"` // of the topology whose graph it is; in the first message
+	Apps          []*GraphApp            `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`          // an asker keeps those that are here
+	Clusters      []*GraphCluster        `protobuf:"bytes,3,rep,name=clusters,proto3" json:"clusters,omitempty"`  // the others
+	Calls         []*GraphCall           `protobuf:"bytes,4,rep,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3786,7 +3838,7 @@ func (x *GraphApp) GetExportedTo() []string {
 // GraphCluster is another cluster.
 type GraphCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,json=cluster,proto3" json:"name,omitempty"`
 	Object        bool                   `protobuf:"varint,2,opt,name=object,proto3" json:"object,omitempty"` // there is a Cluster object
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`    // connected, stale, damped, or unheard
 	unknownFields protoimpl.UnknownFields
@@ -3844,13 +3896,19 @@ func (x *GraphCluster) GetState() string {
 	return ""
 }
 
-// GraphCall is a caller's way to a callee.
+// GraphCall is a caller's way to a callee. What the asker sets follows from the routes, and from the
+// calls that guards have seen.
 type GraphCall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	In            string                 `protobuf:"bytes,5,opt,name=in,proto3" json:"in,omitempty"` // the caller's cluster; by the asker
 	Callee        *App                   `protobuf:"bytes,2,opt,name=callee,proto3" json:"callee,omitempty"`
-	Rule          string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`     // the object and line that declares it
-	Routes        []*GraphRoute          `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"` // by priority
+	State         string                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`        // ready, stale, unavailable, or denied: seen, and nothing lets it in; by the asker
+	Declared      bool                   `protobuf:"varint,7,opt,name=declared,proto3" json:"declared,omitempty"` // by the asker
+	Seen          bool                   `protobuf:"varint,8,opt,name=seen,proto3" json:"seen,omitempty"`         // by the callee's guard in this cluster; by the asker
+	Rule          string                 `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`          // the object and line that declares it
+	Harm          string                 `protobuf:"bytes,9,opt,name=harm,proto3" json:"harm,omitempty"`          // fails, elsewhere, stale or none, by the one cluster that calls were filtered by; by the asker
+	Routes        []*GraphRoute          `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`      // by priority
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3892,6 +3950,13 @@ func (x *GraphCall) GetCaller() *App {
 	return nil
 }
 
+func (x *GraphCall) GetIn() string {
+	if x != nil {
+		return x.In
+	}
+	return ""
+}
+
 func (x *GraphCall) GetCallee() *App {
 	if x != nil {
 		return x.Callee
@@ -3899,9 +3964,37 @@ func (x *GraphCall) GetCallee() *App {
 	return nil
 }
 
+func (x *GraphCall) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GraphCall) GetDeclared() bool {
+	if x != nil {
+		return x.Declared
+	}
+	return false
+}
+
+func (x *GraphCall) GetSeen() bool {
+	if x != nil {
+		return x.Seen
+	}
+	return false
+}
+
 func (x *GraphCall) GetRule() string {
 	if x != nil {
 		return x.Rule
+	}
+	return ""
+}
+
+func (x *GraphCall) GetHarm() string {
+	if x != nil {
+		return x.Harm
 	}
 	return ""
 }
@@ -3919,7 +4012,7 @@ type GraphRoute struct {
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // this one or another
 	Priority      uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
 	Weight        uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // ready, stale, or the reason why it is not, as in RouteDecision
+	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // ready, stale, or why it is not used, as in RouteDecision
 	Ready         uint32                 `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
 	Usable        bool                   `protobuf:"varint,6,opt,name=usable,proto3" json:"usable,omitempty"` // it has an address
 	Taken         bool                   `protobuf:"varint,7,opt,name=taken,proto3" json:"taken,omitempty"`   // lookups take it now
@@ -4435,9 +4528,9 @@ type ProbedEndpoint struct {
 	// connected; closed: refused or cut off; silent: no answer in time; refused: by a TLS alert;
 	// wrong certificate
 	Result        string `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
-	Identity      string `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"` // SPIFFE ID of its certificate, or its subject
-	TookUs        int64  `protobuf:"varint,6,opt,name=took_us,json=tookUs,proto3" json:"took_us,omitempty"`
-	Why           string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"` // where it is not connected
+	Identity      string `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`            // SPIFFE ID of its certificate, or its subject
+	TookUs        int64  `protobuf:"varint,6,opt,name=took_us,json=tookUs,proto3" json:"took_us,omitempty"` // of the connection
+	Why           string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`                      // where it is not connected
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5051,7 +5144,7 @@ type SidecarState struct {
 	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
 	PlainText      bool                   `protobuf:"varint,14,opt,name=plain_text,json=plainText,proto3" json:"plain_text,omitempty"`                // calls between it and other sidecars are not encrypted
 	TrustAnchors   []string               `protobuf:"bytes,15,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`        // SHA-256 of each of its roots, in hexadecimal; none if it does not say
-	Position       string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`                                    // among all of the replica, for SidecarsRequest.after
+	Position       string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`                                    // its place among all of the replica, for SidecarsRequest.after
 	Unwell         string                 `protobuf:"bytes,17,opt,name=unwell,proto3" json:"unwell,omitempty"`                                        // why its app can't take calls, where that is why it drains
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -5308,8 +5401,8 @@ type Event struct {
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // grows; one that happens again comes again, with a new number
 	FirstUnixMs   int64                  `protobuf:"varint,2,opt,name=first_unix_ms,json=firstUnixMs,proto3" json:"first_unix_ms,omitempty"`
 	LastUnixMs    int64                  `protobuf:"varint,3,opt,name=last_unix_ms,json=lastUnixMs,proto3" json:"last_unix_ms,omitempty"`
-	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	Level         string                 `protobuf:"bytes,5,opt,name=level,proto3" json:"level,omitempty"` // INFO, WARN or ERROR
+	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"` // how often, from first to last
+	Level         string                 `protobuf:"bytes,5,opt,name=level,proto3" json:"level,omitempty"`  // INFO, WARN or ERROR; printed as info, warn or error
 	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	Fields        []*EventField          `protobuf:"bytes,7,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6619,10 +6712,13 @@ func (x *CheckRequest) GetApp() *App {
 type CheckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the first message.
-	Cluster       string         `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Cluster       string         `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // empty where the service did not answer
 	Version       string         `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	NowUnixMs     int64          `protobuf:"varint,3,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"`
-	Results       []*CheckResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"`
+	Ok            uint32         `protobuf:"varint,5,opt,name=ok,proto3" json:"ok,omitempty"`          // how many results are of this level; by the asker
+	Warn          uint32         `protobuf:"varint,6,opt,name=warn,proto3" json:"warn,omitempty"`      // by the asker
+	Fail          uint32         `protobuf:"varint,7,opt,name=fail,proto3" json:"fail,omitempty"`      // by the asker
+	Results       []*CheckResult `protobuf:"bytes,4,rep,name=results,proto3" json:"results,omitempty"` // an asker puts the worst first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6678,6 +6774,27 @@ func (x *CheckResponse) GetNowUnixMs() int64 {
 	return 0
 }
 
+func (x *CheckResponse) GetOk() uint32 {
+	if x != nil {
+		return x.Ok
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetWarn() uint32 {
+	if x != nil {
+		return x.Warn
+	}
+	return 0
+}
+
+func (x *CheckResponse) GetFail() uint32 {
+	if x != nil {
+		return x.Fail
+	}
+	return 0
+}
+
 func (x *CheckResponse) GetResults() []*CheckResult {
 	if x != nil {
 		return x.Results
@@ -6690,10 +6807,11 @@ type CheckResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // its name, such as "gateway-port"
 	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"` // ok, warn or fail
-	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`   // of the subject: service, peer, gateway, sidecar, object or certificate
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`   // of the subject, such as service, peer, gateway, sidecar, role, cluster or app
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`   // of the subject
 	Found         string                 `protobuf:"bytes,5,opt,name=found,proto3" json:"found,omitempty"` // empty where the level is ok
 	Fix           string                 `protobuf:"bytes,6,opt,name=fix,proto3" json:"fix,omitempty"`
+	Link          string                 `protobuf:"bytes,7,opt,name=link,proto3" json:"link,omitempty"` // a page about it; by the asker
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6770,6 +6888,13 @@ func (x *CheckResult) GetFix() string {
 	return ""
 }
 
+func (x *CheckResult) GetLink() string {
+	if x != nil {
+		return x.Link
+	}
+	return ""
+}
+
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -6799,7 +6924,9 @@ type StatusResponse struct {
 	Policies          *PoliciesStatus `protobuf:"bytes,32,opt,name=policies,proto3" json:"policies,omitempty"`                       // absent where none are kept
 	CallFaults        []*CallFault    `protobuf:"bytes,33,rep,name=call_faults,json=callFaults,proto3" json:"call_faults,omitempty"` // the worst first; at most 20
 	CallFaultsLeftOut uint32          `protobuf:"varint,34,opt,name=call_faults_left_out,json=callFaultsLeftOut,proto3" json:"call_faults_left_out,omitempty"`
-	Problems          []*Problem      `protobuf:"bytes,35,rep,name=problems,proto3" json:"problems,omitempty"`
+	Problems          []*Problem      `protobuf:"bytes,35,rep,name=problems,json=warnings,proto3" json:"problems,omitempty"`
+	Healthy           bool            `protobuf:"varint,36,opt,name=healthy,proto3" json:"healthy,omitempty"`                  // nothing is wrong; by the asker
+	Unhealthy         []*Unhealthy    `protobuf:"bytes,37,rep,name=unhealthy,json=problems,proto3" json:"unhealthy,omitempty"` // what is wrong; by the asker
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -7016,6 +7143,89 @@ func (x *StatusResponse) GetProblems() []*Problem {
 	return nil
 }
 
+func (x *StatusResponse) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *StatusResponse) GetUnhealthy() []*Unhealthy {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return nil
+}
+
+// Unhealthy is something that is not as it should be, of one or of several alike.
+type Unhealthy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`    // of the subjects, such as identity, store, peer, calls, xds client, or the use of a certificate
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`  // of the subjects, in natural order
+	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`    // of the first of them
+	Alike         bool                   `protobuf:"varint,4,opt,name=alike,proto3" json:"alike,omitempty"` // it is the same of all of them, to the word
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unhealthy) Reset() {
+	*x = Unhealthy{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unhealthy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unhealthy) ProtoMessage() {}
+
+func (x *Unhealthy) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unhealthy.ProtoReflect.Descriptor instead.
+func (*Unhealthy) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+}
+
+func (x *Unhealthy) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Unhealthy) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *Unhealthy) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *Unhealthy) GetAlike() bool {
+	if x != nil {
+		return x.Alike
+	}
+	return false
+}
+
 // Problem is something that is wrong although all goes on: a disk without room, or a store whose server
 // lacks a setting.
 type Problem struct {
@@ -7030,7 +7240,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7042,7 +7252,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7055,7 +7265,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Problem) GetCheck() string {
@@ -7092,13 +7302,13 @@ type CallFault struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`                                      // of isthmus check that has it: calls-refused, calls-failed, app-health or callees-offered
 	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"`                                      // warn or fail
-	Caller        *App                   `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`                                    // absent where it is about the callee alone
+	Caller        *App                   `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`                                    // none where it is about the callee alone
 	CallerCluster string                 `protobuf:"bytes,4,opt,name=caller_cluster,json=callerCluster,proto3" json:"caller_cluster,omitempty"` // "local", another one, or empty where that is not known
-	Callee        *App                   `protobuf:"bytes,5,opt,name=callee,proto3" json:"callee,omitempty"`
-	Cluster       string                 `protobuf:"bytes,6,opt,name=cluster,proto3" json:"cluster,omitempty"` // that the calls went to, or were refused in
-	Outcome       string                 `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"` // of the lookups, or the gRPC code
-	Calls         uint64                 `protobuf:"varint,8,opt,name=calls,proto3" json:"calls,omitempty"`    // in the last minute, that ended so
-	Of            uint64                 `protobuf:"varint,9,opt,name=of,proto3" json:"of,omitempty"`          // calls that are known of in that minute
+	Callee        *App                   `protobuf:"bytes,5,opt,name=callee,proto3" json:"callee,omitempty"`                                    // none for several
+	Cluster       string                 `protobuf:"bytes,6,opt,name=cluster,proto3" json:"cluster,omitempty"`                                  // that the calls went to, or were refused in
+	Outcome       string                 `protobuf:"bytes,7,opt,name=outcome,proto3" json:"outcome,omitempty"`                                  // of the lookups, the gRPC code, slow or dead
+	Calls         uint64                 `protobuf:"varint,8,opt,name=calls,proto3" json:"calls,omitempty"`                                     // in the last minute, that ended so
+	Of            uint64                 `protobuf:"varint,9,opt,name=of,proto3" json:"of,omitempty"`                                           // calls that are known of in that minute
 	SinceUnixMs   int64                  `protobuf:"varint,10,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
 	LastUnixMs    int64                  `protobuf:"varint,11,opt,name=last_unix_ms,json=lastUnixMs,proto3" json:"last_unix_ms,omitempty"`
 	Why           string                 `protobuf:"bytes,12,opt,name=why,proto3" json:"why,omitempty"`
@@ -7111,7 +7321,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7123,7 +7333,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7136,7 +7346,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -7260,7 +7470,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7272,7 +7482,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7285,7 +7495,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -7349,7 +7559,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7361,7 +7571,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7374,7 +7584,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -7414,7 +7624,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7426,7 +7636,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7439,7 +7649,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -7504,7 +7714,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7516,7 +7726,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7529,7 +7739,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -7578,7 +7788,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7590,7 +7800,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7603,7 +7813,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -7652,7 +7862,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7664,7 +7874,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7677,7 +7887,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -7713,7 +7923,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7725,7 +7935,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7738,7 +7948,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -7781,7 +7991,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7793,7 +8003,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7806,7 +8016,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *DNSHost) GetName() string {
@@ -7853,7 +8063,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7865,7 +8075,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7878,7 +8088,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -7943,13 +8153,14 @@ type TrustStatus struct {
 	NotAfterUnixMs  int64  `protobuf:"varint,6,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"`
 	Fingerprint     string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256, in hexadecimal
 	Error           string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`             // why it can't be used; of those shown here: why the newest can't, and this one stands
+	State           string `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`             // good, expires soon, expired, not valid yet or refused; by the asker
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7961,7 +8172,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7974,7 +8185,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -8033,6 +8244,13 @@ func (x *TrustStatus) GetError() string {
 	return ""
 }
 
+func (x *TrustStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 type StoreStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -8047,7 +8265,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8059,7 +8277,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8072,7 +8290,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -8127,7 +8345,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8139,7 +8357,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8152,7 +8370,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -8214,7 +8432,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8226,7 +8444,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8239,7 +8457,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -8436,7 +8654,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8448,7 +8666,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8461,7 +8679,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -8498,7 +8716,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8510,7 +8728,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8523,7 +8741,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -8573,7 +8791,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8585,7 +8803,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8598,7 +8816,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -8647,7 +8865,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8659,7 +8877,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8672,7 +8890,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -8698,15 +8916,15 @@ func (x *InviteRequest) GetOptions() *LinkOptions {
 
 type InviteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Invitation    string                 `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"` // the string, with the secret
-	State         *LinkState             `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Invitation    string                 `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"` // a secret until it is used
+	State         *LinkState             `protobuf:"bytes,2,opt,name=state,json=link,proto3" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8718,7 +8936,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8731,7 +8949,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -8757,7 +8975,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8769,7 +8987,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8782,7 +9000,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -8802,7 +9020,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8814,7 +9032,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8827,7 +9045,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -8854,7 +9072,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8866,7 +9084,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8879,7 +9097,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -8904,7 +9122,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8916,7 +9134,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8929,19 +9147,20 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 type InvitationsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Invitations   []*LinkState           `protobuf:"bytes,1,rep,name=invitations,proto3" json:"invitations,omitempty"`
+	Clusters      []*LinkedCluster       `protobuf:"bytes,2,rep,name=clusters,proto3" json:"clusters,omitempty"` // by the asker, from a StatusResponse
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8953,7 +9172,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8966,7 +9185,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -8974,6 +9193,90 @@ func (x *InvitationsResponse) GetInvitations() []*LinkState {
 		return x.Invitations
 	}
 	return nil
+}
+
+func (x *InvitationsResponse) GetClusters() []*LinkedCluster {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+// LinkedCluster is a cluster that has a Cluster object.
+type LinkedCluster struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // as in isthmus status; empty if it has no gateway
+	Gateways      []string               `protobuf:"bytes,3,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	Roots         []string               `protobuf:"bytes,4,rep,name=roots,proto3" json:"roots,omitempty"` // the SHA-256 of each; empty if it has this cluster's own
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LinkedCluster) Reset() {
+	*x = LinkedCluster{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LinkedCluster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LinkedCluster) ProtoMessage() {}
+
+func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LinkedCluster.ProtoReflect.Descriptor instead.
+func (*LinkedCluster) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+}
+
+func (x *LinkedCluster) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *LinkedCluster) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *LinkedCluster) GetGateways() []string {
+	if x != nil {
+		return x.Gateways
+	}
+	return nil
+}
+
+func (x *LinkedCluster) GetRoots() []string {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+func (x *LinkedCluster) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 type RevokeRequest struct {
@@ -8985,7 +9288,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8997,7 +9300,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9010,7 +9313,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -9027,22 +9330,22 @@ type LinkState struct {
 	Cluster string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // the other one
 	// open, meeting, confirm, linked, used, expired, revoked, spent, refused.
 	State         string   `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	Words         []string `protobuf:"bytes,4,rep,name=words,proto3" json:"words,omitempty"` // once both sides have proved themselves
+	Words         []string `protobuf:"bytes,4,rep,name=words,proto3" json:"words,omitempty"` // the same on both sides, once both have proved themselves
 	ExpiresUnixMs int64    `protobuf:"varint,5,opt,name=expires_unix_ms,json=expiresUnixMs,proto3" json:"expires_unix_ms,omitempty"`
 	TriesLeft     uint32   `protobuf:"varint,6,opt,name=tries_left,json=triesLeft,proto3" json:"tries_left,omitempty"`
 	Replica       string   `protobuf:"bytes,7,opt,name=replica,proto3" json:"replica,omitempty"` // that has it; empty where there is one service
 	By            string   `protobuf:"bytes,8,opt,name=by,proto3" json:"by,omitempty"`           // the operator who made it
 	Reason        string   `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`   // of the last refusal, such as "expired"
 	Error         string   `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`    // the same for people
-	Object        []byte   `protobuf:"bytes,11,opt,name=object,proto3" json:"object,omitempty"`  // the other's Cluster object as JSON, once linked
-	Result        string   `protobuf:"bytes,12,opt,name=result,proto3" json:"result,omitempty"`  // of its write: created, changed, unchanged, or told
+	Object        []byte   `protobuf:"bytes,11,opt,name=object,proto3" json:"object,omitempty"`  // the other one, once linked
+	Result        string   `protobuf:"bytes,12,opt,name=result,proto3" json:"result,omitempty"`  // of the write of the object: created, changed, unchanged, or told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9054,7 +9357,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9067,7 +9370,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *LinkState) GetId() string {
@@ -9163,7 +9466,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9175,7 +9478,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9188,7 +9491,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -9210,7 +9513,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9222,7 +9525,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9235,7 +9538,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -9278,7 +9581,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9290,7 +9593,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9303,7 +9606,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -9342,7 +9645,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9354,7 +9657,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9367,7 +9670,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -9449,7 +9752,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9461,7 +9764,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9474,7 +9777,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -9566,7 +9869,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9578,7 +9881,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9591,7 +9894,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -9626,7 +9929,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9638,7 +9941,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9651,7 +9954,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -9686,7 +9989,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9698,7 +10001,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9711,7 +10014,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -9749,7 +10052,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9761,7 +10064,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9774,7 +10077,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -9821,7 +10124,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9833,7 +10136,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9846,7 +10149,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -9865,7 +10168,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9877,7 +10180,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9890,7 +10193,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
 }
 
 // Invitation is the public part of an invitation.
@@ -9911,7 +10214,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9923,7 +10226,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9936,7 +10239,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -10163,7 +10466,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x18\n" +
 	"\acluster\x18\x03 \x01(\tR\acluster\x12\x14\n" +
-	"\x05actor\x18\x04 \x01(\tR\x05actor\"\x89\x02\n" +
+	"\x05actor\x18\x04 \x01(\tR\x05actor\"\xc3\x02\n" +
 	"\bDecision\x12\x18\n" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -10173,7 +10476,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\brevision\x18\x06 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x127\n" +
 	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\x12\x14\n" +
-	"\x05notes\x18\t \x03(\tR\x05notes\"\xd9\x02\n" +
+	"\x05notes\x18\t \x03(\tR\x05notes\x128\n" +
+	"\x06probes\x18\n" +
+	" \x03(\v2 .isthmus.v1alpha1.ProbedEndpointR\x06probes\"\xd9\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -10198,8 +10503,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vApplyObject\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x1f\n" +
 	"\vif_revision\x18\x02 \x01(\tR\n" +
-	"ifRevision\"\xfa\x02\n" +
-	"\rApplyResponse\x127\n" +
+	"ifRevision\"\x93\x03\n" +
+	"\rApplyResponse\x12\x17\n" +
+	"\adry_run\x18\t \x01(\bR\x06dryRun\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyResultR\aresults\x122\n" +
 	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12(\n" +
@@ -10220,11 +10526,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x03(\tR\aremoved\x12\x14\n" +
 	"\x05added\x18\x05 \x03(\tR\x05added\"*\n" +
 	"\x0eAnalyzeRequest\x12\x18\n" +
-	"\aobjects\x18\x01 \x03(\fR\aobjects\"}\n" +
-	"\x0fAnalyzeResponse\x125\n" +
+	"\aobjects\x18\x01 \x03(\fR\aobjects\"\xaf\x01\n" +
+	"\x0fAnalyzeResponse\x12\x18\n" +
+	"\aobjects\x18\x03 \x01(\rR\aobjects\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x01(\rR\bwarnings\x12\x14\n" +
+	"\x05notes\x18\x05 \x01(\rR\x05notes\x125\n" +
 	"\bfindings\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.FindingR\bfindings\x12\x19\n" +
-	"\bleft_out\x18\x02 \x01(\rR\aleftOut\x12\x18\n" +
-	"\aobjects\x18\x03 \x01(\rR\aobjects\"\xb6\x01\n" +
+	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"\xb6\x01\n" +
 	"\aFinding\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\tR\x05check\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12-\n" +
@@ -10232,13 +10540,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06source\x18\x04 \x01(\tR\x06source\x12\x12\n" +
 	"\x04path\x18\x05 \x01(\tR\x04path\x12\x12\n" +
 	"\x04what\x18\x06 \x01(\tR\x04what\x12\x10\n" +
-	"\x03fix\x18\a \x01(\tR\x03fix\"\xa0\x01\n" +
+	"\x03fix\x18\a \x01(\tR\x03fix\"\xb4\x01\n" +
 	"\vApplyResult\x12-\n" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\tR\brevision\x12\x12\n" +
 	"\x04held\x18\x04 \x01(\fR\x04held\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"\xc6\x01\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\x12\x12\n" +
+	"\x04diff\x18\x06 \x01(\tR\x04diff\"\xc6\x01\n" +
 	"\x06Effect\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x122\n" +
@@ -10275,15 +10584,18 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
 	"\x04most\x18\x02 \x01(\rR\x04most\"K\n" +
 	"\x0fHistoryResponse\x128\n" +
-	"\bversions\x18\x01 \x03(\v2\x1c.isthmus.v1alpha1.PastObjectR\bversions\"\x90\x01\n" +
+	"\bversions\x18\x01 \x03(\v2\x1c.isthmus.v1alpha1.PastObjectR\bversions\"\xc0\x01\n" +
 	"\n" +
 	"PastObject\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\tR\brevision\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\x12\x18\n" +
-	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1c\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12\x1e\n" +
 	"\n" +
-	"at_unix_ms\x18\x04 \x01(\x03R\batUnixMs\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\"N\n" +
+	"at_unix_ms\x18\x04 \x01(\x03R\n" +
+	"timeUnixMs\x12\x18\n" +
+	"\adeleted\x18\x03 \x01(\bR\adeleted\x12\x1a\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\x12\x16\n" +
+	"\x06change\x18\x06 \x01(\tR\x06change\x12\x12\n" +
+	"\x04diff\x18\a \x01(\tR\x04diff\x12\x14\n" +
+	"\x04json\x18\x02 \x01(\fR\x06object\"N\n" +
 	"\x0fPoliciesRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"K\n" +
@@ -10310,15 +10622,20 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05ready\x18\x03 \x01(\rR\x05ready\x12\x1c\n" +
 	"\tselection\x18\x04 \x01(\bR\tselection\x12\x1f\n" +
 	"\vexported_to\x18\x05 \x03(\tR\n" +
-	"exportedTo\"P\n" +
-	"\fGraphCluster\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"exportedTo\"S\n" +
+	"\fGraphCluster\x12\x15\n" +
+	"\x04name\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\bR\x06object\x12\x14\n" +
-	"\x05state\x18\x03 \x01(\tR\x05state\"\xb3\x01\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\"\x9d\x02\n" +
 	"\tGraphCall\x12-\n" +
-	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12-\n" +
-	"\x06callee\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06callee\x12\x12\n" +
-	"\x04rule\x18\x03 \x01(\tR\x04rule\x124\n" +
+	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12\x0e\n" +
+	"\x02in\x18\x05 \x01(\tR\x02in\x12-\n" +
+	"\x06callee\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06callee\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x1a\n" +
+	"\bdeclared\x18\a \x01(\bR\bdeclared\x12\x12\n" +
+	"\x04seen\x18\b \x01(\bR\x04seen\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x12\n" +
+	"\x04harm\x18\t \x01(\tR\x04harm\x124\n" +
 	"\x06routes\x18\x04 \x03(\v2\x1c.isthmus.v1alpha1.GraphRouteR\x06routes\"\xb4\x01\n" +
 	"\n" +
 	"GraphRoute\x12\x18\n" +
@@ -10534,19 +10851,23 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\rStatusRequest\"K\n" +
 	"\fCheckRequest\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\tR\x04peer\x12'\n" +
-	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"\x9c\x01\n" +
+	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"\xd4\x01\n" +
 	"\rCheckResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1e\n" +
-	"\vnow_unix_ms\x18\x03 \x01(\x03R\tnowUnixMs\x127\n" +
-	"\aresults\x18\x04 \x03(\v2\x1d.isthmus.v1alpha1.CheckResultR\aresults\"\x89\x01\n" +
+	"\vnow_unix_ms\x18\x03 \x01(\x03R\tnowUnixMs\x12\x0e\n" +
+	"\x02ok\x18\x05 \x01(\rR\x02ok\x12\x12\n" +
+	"\x04warn\x18\x06 \x01(\rR\x04warn\x12\x12\n" +
+	"\x04fail\x18\a \x01(\rR\x04fail\x127\n" +
+	"\aresults\x18\x04 \x03(\v2\x1d.isthmus.v1alpha1.CheckResultR\aresults\"\x9d\x01\n" +
 	"\vCheckResult\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\tR\x05check\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\tR\x05level\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n" +
 	"\x05found\x18\x05 \x01(\tR\x05found\x12\x10\n" +
-	"\x03fix\x18\x06 \x01(\tR\x03fix\"\xaa\b\n" +
+	"\x03fix\x18\x06 \x01(\tR\x03fix\x12\x12\n" +
+	"\x04link\x18\a \x01(\tR\x04link\"\xfe\b\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -10576,7 +10897,14 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vcall_faults\x18! \x03(\v2\x1b.isthmus.v1alpha1.CallFaultR\n" +
 	"callFaults\x12/\n" +
 	"\x14call_faults_left_out\x18\" \x01(\rR\x11callFaultsLeftOut\x125\n" +
-	"\bproblems\x18# \x03(\v2\x19.isthmus.v1alpha1.ProblemR\bproblems\"k\n" +
+	"\bproblems\x18# \x03(\v2\x19.isthmus.v1alpha1.ProblemR\bwarnings\x12\x18\n" +
+	"\ahealthy\x18$ \x01(\bR\ahealthy\x128\n" +
+	"\tunhealthy\x18% \x03(\v2\x1b.isthmus.v1alpha1.UnhealthyR\bproblems\"_\n" +
+	"\tUnhealthy\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\x12\x14\n" +
+	"\x05alike\x18\x04 \x01(\bR\x05alike\"k\n" +
 	"\aProblem\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\tR\x05check\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -10655,7 +10983,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0ffailing_unix_ms\x18\x04 \x01(\x03R\rfailingUnixMs\x12\x1c\n" +
 	"\tinstances\x18\x05 \x01(\rR\tinstances\x129\n" +
 	"\arefused\x18\x06 \x03(\v2\x1f.isthmus.v1alpha1.RefusedObjectR\arefused\x12#\n" +
-	"\rrefused_count\x18\a \x01(\rR\frefusedCount\"\x86\x02\n" +
+	"\rrefused_count\x18\a \x01(\rR\frefusedCount\"\x9c\x02\n" +
 	"\vTrustStatus\x12\x10\n" +
 	"\x03use\x18\x01 \x01(\tR\x03use\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
@@ -10664,7 +10992,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x12not_before_unix_ms\x18\x05 \x01(\x03R\x0fnotBeforeUnixMs\x12)\n" +
 	"\x11not_after_unix_ms\x18\x06 \x01(\x03R\x0enotAfterUnixMs\x12 \n" +
 	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\xa3\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12\x14\n" +
+	"\x05state\x18\t \x01(\tR\x05state\"\xa3\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
@@ -10725,12 +11054,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\rInviteRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1b\n" +
 	"\texpires_s\x18\x02 \x01(\rR\bexpiresS\x127\n" +
-	"\aoptions\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\"c\n" +
+	"\aoptions\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\"b\n" +
 	"\x0eInviteResponse\x12\x1e\n" +
 	"\n" +
 	"invitation\x18\x01 \x01(\tR\n" +
-	"invitation\x121\n" +
-	"\x05state\x18\x02 \x01(\v2\x1b.isthmus.v1alpha1.LinkStateR\x05state\"\x1f\n" +
+	"invitation\x120\n" +
+	"\x05state\x18\x02 \x01(\v2\x1b.isthmus.v1alpha1.LinkStateR\x04link\"\x1f\n" +
 	"\rFollowRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"h\n" +
 	"\rAcceptRequest\x12\x1e\n" +
@@ -10741,9 +11070,16 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0eConfirmRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04same\x18\x02 \x01(\bR\x04same\"\x14\n" +
-	"\x12InvitationsRequest\"T\n" +
+	"\x12InvitationsRequest\"\x91\x01\n" +
 	"\x13InvitationsResponse\x12=\n" +
-	"\vinvitations\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.LinkStateR\vinvitations\"\x1f\n" +
+	"\vinvitations\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.LinkStateR\vinvitations\x12;\n" +
+	"\bclusters\x18\x02 \x03(\v2\x1f.isthmus.v1alpha1.LinkedClusterR\bclusters\"\x87\x01\n" +
+	"\rLinkedCluster\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1a\n" +
+	"\bgateways\x18\x03 \x03(\tR\bgateways\x12\x14\n" +
+	"\x05roots\x18\x04 \x03(\tR\x05roots\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
 	"\rRevokeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xb0\x02\n" +
 	"\tLinkState\x12\x0e\n" +
@@ -10872,7 +11208,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 129)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 131)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),        // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),                 // 1: isthmus.v1alpha1.App
@@ -10965,46 +11301,48 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*CheckResponse)(nil),       // 88: isthmus.v1alpha1.CheckResponse
 	(*CheckResult)(nil),         // 89: isthmus.v1alpha1.CheckResult
 	(*StatusResponse)(nil),      // 90: isthmus.v1alpha1.StatusResponse
-	(*Problem)(nil),             // 91: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),           // 92: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),      // 93: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),           // 94: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),           // 95: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),        // 96: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),           // 97: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),         // 98: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),         // 99: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),             // 100: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),        // 101: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),         // 102: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),         // 103: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),       // 104: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),          // 105: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),               // 106: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),       // 107: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),         // 108: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),       // 109: isthmus.v1alpha1.InviteRequest
-	(*InviteResponse)(nil),      // 110: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),       // 111: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),       // 112: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),      // 113: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),  // 114: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil), // 115: isthmus.v1alpha1.InvitationsResponse
-	(*RevokeRequest)(nil),       // 116: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),           // 117: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),    // 118: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),   // 119: isthmus.v1alpha1.LinkTrustResponse
-	(*LackingApp)(nil),          // 120: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),         // 121: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),        // 122: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),           // 123: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),         // 124: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),           // 125: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),     // 126: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),        // 127: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),            // 128: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),          // 129: isthmus.v1alpha1.Invitation
-	(*Allow)(nil),               // 130: isthmus.v1alpha1.Allow
+	(*Unhealthy)(nil),           // 91: isthmus.v1alpha1.Unhealthy
+	(*Problem)(nil),             // 92: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),           // 93: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),      // 94: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),           // 95: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),           // 96: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),        // 97: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),           // 98: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),         // 99: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),         // 100: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),             // 101: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),        // 102: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),         // 103: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),         // 104: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),       // 105: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),          // 106: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),               // 107: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),       // 108: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),         // 109: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),       // 110: isthmus.v1alpha1.InviteRequest
+	(*InviteResponse)(nil),      // 111: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),       // 112: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),       // 113: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),      // 114: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),  // 115: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil), // 116: isthmus.v1alpha1.InvitationsResponse
+	(*LinkedCluster)(nil),       // 117: isthmus.v1alpha1.LinkedCluster
+	(*RevokeRequest)(nil),       // 118: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),           // 119: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),    // 120: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),   // 121: isthmus.v1alpha1.LinkTrustResponse
+	(*LackingApp)(nil),          // 122: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),         // 123: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),        // 124: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),           // 125: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),         // 126: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),           // 127: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),     // 128: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),        // 129: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),            // 130: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),          // 131: isthmus.v1alpha1.Invitation
+	(*Allow)(nil),               // 132: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -11039,166 +11377,169 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 29: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 30: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
 	24,  // 31: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
-	26,  // 32: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	33,  // 33: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	34,  // 34: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	28,  // 35: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
-	29,  // 36: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
-	1,   // 37: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
-	32,  // 38: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
-	35,  // 39: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
-	35,  // 40: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,   // 41: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 42: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	23,  // 43: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	23,  // 44: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	35,  // 45: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	35,  // 46: isthmus.v1alpha1.GetRequest.after:type_name -> isthmus.v1alpha1.ObjectKey
-	38,  // 47: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	35,  // 48: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	35,  // 49: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	35,  // 50: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	42,  // 51: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	1,   // 52: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
-	45,  // 53: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
-	1,   // 54: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
-	1,   // 55: isthmus.v1alpha1.GraphRequest.focus:type_name -> isthmus.v1alpha1.App
-	48,  // 56: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
-	49,  // 57: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
-	50,  // 58: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
-	1,   // 59: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 60: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 61: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
-	51,  // 62: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
-	1,   // 63: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 64: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
-	54,  // 65: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
-	1,   // 66: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
-	55,  // 67: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
-	13,  // 68: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
-	1,   // 69: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 70: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
-	58,  // 71: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	1,   // 72: isthmus.v1alpha1.AppsRequest.after:type_name -> isthmus.v1alpha1.App
-	61,  // 73: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
-	1,   // 74: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	62,  // 75: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	63,  // 76: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	92,  // 77: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
-	1,   // 78: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	66,  // 79: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
-	1,   // 80: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	69,  // 81: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	70,  // 82: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	6,   // 83: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	72,  // 84: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	73,  // 85: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
-	1,   // 86: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 87: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	77,  // 88: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 89: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,   // 90: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	130, // 91: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	78,  // 92: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	81,  // 93: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	82,  // 94: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	83,  // 95: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	130, // 96: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	130, // 97: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 98: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	89,  // 99: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	103, // 100: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	104, // 101: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	105, // 102: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	101, // 103: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	102, // 104: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	97,  // 105: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	95,  // 106: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	94,  // 107: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	93,  // 108: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	92,  // 109: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	91,  // 110: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
-	1,   // 111: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 112: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 113: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	96,  // 114: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	98,  // 115: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	99,  // 116: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	100, // 117: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	104, // 118: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	104, // 119: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	107, // 120: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	106, // 121: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	108, // 122: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	117, // 123: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	108, // 124: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	117, // 125: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	120, // 126: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	1,   // 127: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	127, // 128: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	128, // 129: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	126, // 130: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 131: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	22,  // 132: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	25,  // 133: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	36,  // 134: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	39,  // 135: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	40,  // 136: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	30,  // 137: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	59,  // 138: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	64,  // 139: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	67,  // 140: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	56,  // 141: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	52,  // 142: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	46,  // 143: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	43,  // 144: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	71,  // 145: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	74,  // 146: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	79,  // 147: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	86,  // 148: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	87,  // 149: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	84,  // 150: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	109, // 151: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	111, // 152: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	112, // 153: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	113, // 154: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	114, // 155: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	116, // 156: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	118, // 157: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	121, // 158: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	14,  // 159: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	23,  // 160: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	27,  // 161: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	37,  // 162: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	27,  // 163: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	41,  // 164: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	31,  // 165: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	60,  // 166: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	65,  // 167: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	68,  // 168: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	57,  // 169: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	53,  // 170: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	47,  // 171: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	44,  // 172: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	76,  // 173: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	75,  // 174: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	80,  // 175: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	90,  // 176: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	88,  // 177: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	85,  // 178: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	110, // 179: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	117, // 180: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	117, // 181: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	117, // 182: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	115, // 183: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	117, // 184: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	119, // 185: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	122, // 186: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	159, // [159:187] is the sub-list for method output_type
-	131, // [131:159] is the sub-list for method input_type
-	131, // [131:131] is the sub-list for extension type_name
-	131, // [131:131] is the sub-list for extension extendee
-	0,   // [0:131] is the sub-list for field type_name
+	58,  // 32: isthmus.v1alpha1.Decision.probes:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	26,  // 33: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
+	33,  // 34: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	34,  // 35: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	28,  // 36: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
+	29,  // 37: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
+	1,   // 38: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
+	32,  // 39: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
+	35,  // 40: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 41: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,   // 42: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 43: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	23,  // 44: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	23,  // 45: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	35,  // 46: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 47: isthmus.v1alpha1.GetRequest.after:type_name -> isthmus.v1alpha1.ObjectKey
+	38,  // 48: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	35,  // 49: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 50: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	35,  // 51: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	42,  // 52: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	1,   // 53: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
+	45,  // 54: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
+	1,   // 55: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
+	1,   // 56: isthmus.v1alpha1.GraphRequest.focus:type_name -> isthmus.v1alpha1.App
+	48,  // 57: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
+	49,  // 58: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
+	50,  // 59: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
+	1,   // 60: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 61: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 62: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
+	51,  // 63: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
+	1,   // 64: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 65: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
+	54,  // 66: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
+	1,   // 67: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
+	55,  // 68: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
+	13,  // 69: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
+	1,   // 70: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 71: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
+	58,  // 72: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	1,   // 73: isthmus.v1alpha1.AppsRequest.after:type_name -> isthmus.v1alpha1.App
+	61,  // 74: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,   // 75: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	62,  // 76: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	63,  // 77: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	93,  // 78: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	1,   // 79: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	66,  // 80: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,   // 81: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	69,  // 82: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	70,  // 83: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	6,   // 84: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	72,  // 85: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	73,  // 86: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	1,   // 87: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 88: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
+	77,  // 89: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 90: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,   // 91: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	132, // 92: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	78,  // 93: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	81,  // 94: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	82,  // 95: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	83,  // 96: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	132, // 97: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	132, // 98: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 99: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	89,  // 100: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	104, // 101: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	105, // 102: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	106, // 103: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	102, // 104: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	103, // 105: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	98,  // 106: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	96,  // 107: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	95,  // 108: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	94,  // 109: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	93,  // 110: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	92,  // 111: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	91,  // 112: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
+	1,   // 113: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 114: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 115: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	97,  // 116: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	99,  // 117: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	100, // 118: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	101, // 119: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	105, // 120: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	105, // 121: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	108, // 122: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	107, // 123: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	109, // 124: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	119, // 125: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	109, // 126: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	119, // 127: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	117, // 128: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
+	122, // 129: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	1,   // 130: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	129, // 131: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	130, // 132: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	128, // 133: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 134: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	22,  // 135: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	25,  // 136: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	36,  // 137: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	39,  // 138: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	40,  // 139: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	30,  // 140: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	59,  // 141: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	64,  // 142: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	67,  // 143: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	56,  // 144: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	52,  // 145: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	46,  // 146: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	43,  // 147: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	71,  // 148: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	74,  // 149: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	79,  // 150: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	86,  // 151: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	87,  // 152: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	84,  // 153: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	110, // 154: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	112, // 155: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	113, // 156: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	114, // 157: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	115, // 158: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	118, // 159: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	120, // 160: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	123, // 161: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	14,  // 162: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	23,  // 163: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	27,  // 164: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	37,  // 165: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	27,  // 166: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	41,  // 167: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	31,  // 168: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	60,  // 169: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	65,  // 170: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	68,  // 171: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	57,  // 172: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	53,  // 173: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	47,  // 174: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	44,  // 175: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	76,  // 176: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	75,  // 177: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	80,  // 178: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	90,  // 179: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	88,  // 180: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	85,  // 181: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	111, // 182: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	119, // 183: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	119, // 184: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	119, // 185: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	116, // 186: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	119, // 187: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	121, // 188: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	124, // 189: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	162, // [162:190] is the sub-list for method output_type
+	134, // [134:162] is the sub-list for method input_type
+	134, // [134:134] is the sub-list for extension type_name
+	134, // [134:134] is the sub-list for extension extendee
+	0,   // [0:134] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -11214,12 +11555,12 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Calls)(nil),
 	}
 	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[120].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[122].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[121].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[123].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -11231,7 +11572,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   129,
+			NumMessages:   131,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

@@ -22,7 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 )
 
@@ -211,11 +211,11 @@ func TestSinceWhenAStoreIsAway(t *testing.T) {
 	} {
 		s := ready()
 		s.Store.Error, s.Store.FailingUnixMs = "store embedded: refused", now.Add(-away).UnixMilli()
-		if got := check.StoreAway(s, now); got != want {
+		if got := show.Away(s, now); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if got := check.StoreAway(ready(), now); got != "" {
+	if got := show.Away(ready(), now); got != "" {
 		t.Errorf("a store that is there: %q", got)
 	}
 }
@@ -272,7 +272,13 @@ func TestEventsAreShown(t *testing.T) {
 	f.events.Logger().Warn("lease ended", "cluster", "east")
 	for query, want := range map[string]int{"": 1, "?since=1h": 1, "?since=0s": 0} {
 		code, body := f.get("/debug/events" + query)
-		var list eventsPage
+		var list struct {
+			Items []struct {
+				Count          int
+				Level, Message string
+				Fields         map[string]string
+			}
+		}
 		err := json.Unmarshal([]byte(body), &list)
 		page := list.Items
 		if err != nil || code != 200 || len(page) != want {

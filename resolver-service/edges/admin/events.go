@@ -2,31 +2,13 @@ package admin
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/events"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
-// eventsPage is /debug/events, and what "isthmus events -o json" prints.
-type eventsPage struct {
-	APIVersion string      `json:"apiVersion"`
-	Kind       string      `json:"kind"`
-	Items      []eventPage `json:"items"`
-}
-
-// eventPage is an event of it.
-type eventPage struct {
-	Number  uint64            `json:"number"`
-	First   time.Time         `json:"first"`
-	Last    time.Time         `json:"last"`
-	Count   int               `json:"count"`
-	Level   string            `json:"level"`
-	Message string            `json:"message"`
-	Fields  map[string]string `json:"fields"`
-}
-
+// events is /debug/events, and what "isthmus events -o json" prints.
 func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	var from time.Time
 	if since := req.URL.Query().Get("since"); since != "" {
@@ -37,20 +19,10 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 		}
 		from = time.Now().Add(-length)
 	}
-	page := eventsPage{APIVersion: catalog.Version, Kind: "EventList", Items: []eventPage{}}
+	var all []*v1alpha1.Event
 	for _, e := range s.cfg.Events.After(0, from) {
-		page.Items = append(page.Items, eventPageOf(&e))
+		all = append(all, e.Wire())
 	}
-	writeJSON(w, http.StatusOK, page)
-}
-
-func eventPageOf(e *events.Event) eventPage {
-	page := eventPage{
-		Number: e.Number, First: e.First.UTC(), Last: e.Last.UTC(), Count: e.Count,
-		Level: strings.ToLower(e.Level.String()), Message: e.Message, Fields: map[string]string{},
-	}
-	for _, f := range e.Fields {
-		page.Fields[f.Name] = f.Value
-	}
-	return page
+	w.Header().Set("Content-Type", "application/json")
+	_ = show.PrintList(w, show.JSON, "EventList", all) // the reader has gone if this fails
 }

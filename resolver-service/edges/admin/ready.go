@@ -12,7 +12,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 // readiness says whether lookups can be answered. Reasons are why not; notes are what
@@ -31,7 +31,7 @@ func assess(s *v1alpha1.StatusResponse, stopping bool) readiness {
 		r.Reasons = append(r.Reasons, "shutting down")
 	}
 	name := "store " + s.GetStore().GetName() + ": "
-	switch away := check.StoreAway(s, time.Now()); {
+	switch away := show.Away(s, time.Now()); {
 	case !s.GetStore().GetReady() && away != "":
 		r.Reasons = append(r.Reasons, name+away)
 	case !s.GetStore().GetReady():

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/check"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 // storePage is the config store as /debug/store shows it.
@@ -29,7 +29,7 @@ func (s *Server) store(w http.ResponseWriter, _ *http.Request) {
 	status := s.cfg.Status()
 	store := status.GetStore()
 	page := storePage{
-		Name: store.GetName(), Ready: store.GetReady(), Away: check.StoreAway(status, time.Now()), Error: store.GetError(),
+		Name: store.GetName(), Ready: store.GetReady(), Away: show.Away(status, time.Now()), Error: store.GetError(),
 		Version: store.GetVersion(), Revision: status.GetRevision(), Objects: status.GetObjects(), Refused: []refusedPage{},
 	}
 	if page.Error != "" {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/consoletest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/raced"
 )
@@ -71,8 +71,7 @@ func (w *world) explained(path, cluster string, caller, app catalog.App) (page *
 		page = w.page(path)
 		got = fields(page.Node)
 		for range mostLookups {
-			d := show.DecisionOf(w.west.resolve(cluster, caller, app))
-			if want = textsOf(&d); reflect.DeepEqual(got, want) {
+			if want = textsOf(w.west.resolve(cluster, caller, app)); reflect.DeepEqual(got, want) {
 				return page, got, nil
 			}
 		}
@@ -127,32 +126,32 @@ func fields(page consoletest.Node) texts {
 }
 
 // textsOf are those of what isthmus explain -o json prints.
-func textsOf(d *show.Decision) texts {
+func textsOf(d *v1alpha1.Decision) texts {
 	x := texts{}
-	x.add("outcome", d.Outcome)
-	x.add("reason", d.Reason)
-	x.add("address", d.Address)
-	x.add("cluster", d.Cluster)
-	x.add("gateway", d.Gateway)
-	x.add("rule", d.Rule)
-	x.add("revision", fmt.Sprint(d.Revision))
-	for _, note := range d.Notes {
+	x.add("outcome", d.GetOutcome())
+	x.add("reason", d.GetReason())
+	x.add("address", d.GetAddress())
+	x.add("cluster", d.GetCluster())
+	x.add("gateway", d.GetGateway())
+	x.add("rule", d.GetRule())
+	x.add("revision", fmt.Sprint(d.GetRevision()))
+	for _, note := range d.GetNotes() {
 		x.add("note", note)
 	}
-	for _, r := range d.Routes {
-		x.add("route cluster", r.Cluster)
-		x.add("route priority", fmt.Sprint(r.Priority))
-		x.add("route weight", fmt.Sprint(r.Weight))
-		x.add("route ready", fmt.Sprint(r.Ready))
-		x.add("route draining", fmt.Sprint(r.Draining))
-		x.add("route shards", fmt.Sprint(r.Shards))
-		x.add("route ramp", but(r.Ramp, " %"))
-		x.add("route share", fmt.Sprintf("%.3g %%", r.Share))
-		x.add("route taken", map[bool]string{true: "taken", false: "no"}[r.Taken])
-		x.add("route why", r.Reason)
-		x.add("route peer", r.Peer)
-		x.add("route unnamed", but(r.Unnamed, "", "callers without a server name: "))
-		x.add("route zones", but(r.Zones, "", "zones: "))
+	for _, r := range d.GetRoutes() {
+		x.add("route cluster", r.GetCluster())
+		x.add("route priority", fmt.Sprint(r.GetPriority()))
+		x.add("route weight", fmt.Sprint(r.GetWeight()))
+		x.add("route ready", fmt.Sprint(r.GetReady()))
+		x.add("route draining", fmt.Sprint(r.GetDraining()))
+		x.add("route shards", fmt.Sprint(r.GetShards()))
+		x.add("route ramp", but(r.GetRamp(), " %"))
+		x.add("route share", fmt.Sprintf("%.3g %%", r.GetShare()))
+		x.add("route taken", map[bool]string{true: "taken", false: "no"}[r.GetTaken()])
+		x.add("route why", r.GetReason())
+		x.add("route peer", r.GetPeer())
+		x.add("route unnamed", but(r.GetUnnamed(), "", "callers without a server name: "))
+		x.add("route zones", but(r.GetZones(), "", "zones: "))
 	}
 	return x
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/consoletest"
@@ -23,14 +24,14 @@ import (
 type lookup struct{ caller, app catalog.App }
 
 // lookups makes every lookup of west.
-func (w *world) lookups() map[lookup]show.Decision {
-	all := map[lookup]show.Decision{}
+func (w *world) lookups() map[lookup]*v1alpha1.Decision {
+	all := map[lookup]*v1alpha1.Decision{}
 	var mu sync.Mutex
 	var callers sync.WaitGroup
 	for _, caller := range asked {
 		callers.Go(func() {
 			for _, app := range asked {
-				d := show.DecisionOf(w.west.resolve("", caller, app))
+				d := w.west.resolve("", caller, app)
 				mu.Lock()
 				all[lookup{caller, app}] = d
 				mu.Unlock()
@@ -43,27 +44,27 @@ func (w *world) lookups() map[lookup]show.Decision {
 
 // differs tells whether a caller would see a difference: another outcome, or other shares. An app that is
 // in no selection, before or after, is not found or denied; there is no end of such names.
-func differs(was, is *show.Decision) bool {
-	held := func(d *show.Decision) bool { return d.Outcome != "not found" && d.Outcome != "denied" }
+func differs(was, is *v1alpha1.Decision) bool {
+	held := func(d *v1alpha1.Decision) bool { return d.GetOutcome() != "not found" && d.GetOutcome() != "denied" }
 	if !held(was) && !held(is) {
 		return false
 	}
-	if was.Outcome != is.Outcome {
+	if was.GetOutcome() != is.GetOutcome() {
 		return true
 	}
-	return was.Outcome == "ok" && !slices.EqualFunc(shares(was), shares(is), func(a, b show.Route) bool {
-		return a.Cluster == b.Cluster && math.Abs(a.Share-b.Share) < 0.01
+	return was.GetOutcome() == "ok" && !slices.EqualFunc(shares(was), shares(is), func(a, b *v1alpha1.RouteDecision) bool {
+		return a.GetCluster() == b.GetCluster() && math.Abs(a.GetShare()-b.GetShare()) < 0.01
 	})
 }
 
 // ramping tells whether what has come back takes its share step by step.
-func ramping(d *show.Decision) bool {
-	return slices.ContainsFunc(d.Routes, func(r show.Route) bool { return r.Ramp != 0 })
+func ramping(d *v1alpha1.Decision) bool {
+	return slices.ContainsFunc(d.GetRoutes(), func(r *v1alpha1.RouteDecision) bool { return r.GetRamp() != 0 })
 }
 
-func shares(d *show.Decision) []show.Route {
-	all := slices.DeleteFunc(slices.Clone(d.Routes), func(r show.Route) bool { return r.Share == 0 })
-	slices.SortFunc(all, func(a, b show.Route) int { return cmp.Compare(a.Cluster, b.Cluster) })
+func shares(d *v1alpha1.Decision) []*v1alpha1.RouteDecision {
+	all := slices.DeleteFunc(slices.Clone(d.GetRoutes()), func(r *v1alpha1.RouteDecision) bool { return r.GetShare() == 0 })
+	slices.SortFunc(all, func(a, b *v1alpha1.RouteDecision) int { return cmp.Compare(a.GetCluster(), b.GetCluster()) })
 	return all
 }
 
@@ -109,7 +110,7 @@ func selectionKey(app catalog.App) catalog.Key {
 type tried struct {
 	page      *consoletest.Page
 	effects   map[[2]string]effect
-	before    map[lookup]show.Decision
+	before    map[lookup]*v1alpha1.Decision
 	undecided map[catalog.App]bool
 }
 
@@ -130,19 +131,19 @@ func (w *world) happened(what string, p *tried) (changed int) {
 			e, ok = p.effects[at]
 		}
 		listed[at] = true
-		if ramping(&was) || ramping(&is) {
+		if ramping(was) || ramping(is) {
 			continue // its shares change by themselves, and no plan can tell by how much
 		}
-		if differs(&was, &is) != ok {
+		if differs(was, is) != ok {
 			w.t.Fatalf("%s: %s asks for %s: listed %v (%v), and it was\n  %+v\n  and is\n  %+v", what, l.caller, l.app, ok, e, was, is)
 		}
 		if !ok {
 			continue
 		}
 		changed++
-		want := show.Effect{Before: was, After: is}
-		if !sameText(e.now, want.Now()) || !sameText(e.then, want.Then()) {
-			w.t.Fatalf("%s: %s asks for %s: the plan says %q, then %q; it was %q, and is %q", what, l.caller, l.app, e.now, e.then, want.Now(), want.Then())
+		want := &v1alpha1.Effect{Before: was, After: is}
+		if !sameText(e.now, show.Now(want)) || !sameText(e.then, show.Then(want)) {
+			w.t.Fatalf("%s: %s asks for %s: the plan says %q, then %q; it was %q, and is %q", what, l.caller, l.app, e.now, e.then, show.Now(want), show.Then(want))
 		}
 	}
 	for at, e := range p.effects {
@@ -389,7 +390,7 @@ func TestUndoBringsBackWhatWas(t *testing.T) {
 		t.Errorf("undone, it is\n%s\nand was\n%s", got, want)
 	}
 	for l, is := range w.lookups() {
-		if was := before[l]; differs(&was, &is) {
+		if was := before[l]; differs(was, is) {
 			t.Errorf("%s asks for %s: it was %+v, and is %+v", l.caller, l.app, was, is)
 		}
 	}

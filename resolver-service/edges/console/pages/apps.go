@@ -17,7 +17,7 @@ import (
 // appList is the page of all apps.
 type appList struct {
 	Search string
-	Apps   []show.App
+	Apps   []*v1alpha1.AppState
 	Total  int
 	Next   string // the app that the next page begins after
 }
@@ -37,7 +37,7 @@ func appsPage(r *request) (*content, error) {
 		return nil, err
 	}
 	if len(v.Apps) > mostRows {
-		v.Apps, v.Next = v.Apps[:mostRows], v.Apps[mostRows-1].App
+		v.Apps, v.Next = v.Apps[:mostRows], show.Name(v.Apps[mostRows-1].GetApp())
 	}
 	command := "isthmus apps"
 	if v.Search != "" {
@@ -49,14 +49,14 @@ func appsPage(r *request) (*content, error) {
 // appView is the page of one app.
 type appView struct {
 	App        string
-	State      *show.App // nil where the service has never heard of it
-	Selection  *object   // its AppEndpoints
-	Export     *object   // its AppExport
-	Callers    []show.Call
+	State      *v1alpha1.AppState // nil where the service has never heard of it
+	Selection  *object            // its AppEndpoints
+	Export     *object            // its AppExport
+	Callers    []*v1alpha1.Call
 	Undeclared uint32
-	Callees    []show.GraphCall
-	Sidecars   []show.Sidecar
-	History    []show.Version
+	Callees    []*v1alpha1.GraphCall
+	Sidecars   []*v1alpha1.SidecarState
+	History    []*v1alpha1.PastObject
 	Picture    *picture
 	Now        time.Time
 }
@@ -72,7 +72,7 @@ func appPage(r *request) (*content, error) {
 		return nil, err
 	}
 	if len(states) > 0 {
-		v.State = &states[0]
+		v.State = states[0]
 	}
 	if v.Selection, err = r.optional(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID}); err != nil {
 		return nil, err
@@ -97,13 +97,13 @@ func appPage(r *request) (*content, error) {
 		return nil, err
 	}
 	narrow(g, mapQuery{App: v.App, Steps: 1})
-	for _, c := range g.Calls {
-		if c.Caller == v.App && c.In == g.Cluster {
+	for _, c := range g.GetCalls() {
+		if show.Name(c.GetCaller()) == v.App && c.GetIn() == g.GetCluster() {
 			v.Callees = append(v.Callees, c)
 		}
 	}
 	v.Picture, _ = drawFitting(g, v.App, "")
-	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.Calls) == 0 {
+	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.GetCalls()) == 0 {
 		return nil, refuse(http.StatusNotFound, "no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", v.App)
 	}
 	return &content{Page: "app", Title: v.App, Command: "isthmus explain --to " + v.App, Live: true, Data: v}, nil
@@ -122,11 +122,11 @@ func (r *request) optional(key catalog.Key) (*object, error) {
 }
 
 // history are the versions of an object; none where the store keeps none.
-func (r *request) history(key catalog.Key) ([]show.Version, error) {
+func (r *request) history(key catalog.Key) ([]*v1alpha1.PastObject, error) {
 	answer, err := v1alpha1.NewObjectsClient(r.Conn).History(r.ctx, &v1alpha1.HistoryRequest{Key: wireKey(key)})
 	switch status.Code(err) {
 	case codes.OK:
-		return show.VersionsOf(answer, key)
+		return answer.GetVersions(), show.Compared(answer, key)
 	case codes.FailedPrecondition, codes.NotFound, codes.Unimplemented:
 		return nil, nil
 	}

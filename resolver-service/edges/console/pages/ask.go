@@ -41,29 +41,25 @@ func (r *request) status() (*v1alpha1.StatusResponse, error) {
 }
 
 // apps are those that are asked for, and how many match.
-func (r *request) apps(req *v1alpha1.AppsRequest) (all []show.App, matched int, err error) {
+func (r *request) apps(req *v1alpha1.AppsRequest) (all []*v1alpha1.AppState, matched int, err error) {
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Apps(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.AppsResponse) {
-		for _, a := range m.GetApps() {
-			all = append(all, show.AppOf(a))
-		}
+		all = append(all, m.GetApps()...)
 		matched = max(matched, int(m.GetMatched()))
 	})
 	return all, matched, err
 }
 
-func (r *request) sidecars(req *v1alpha1.SidecarsRequest) (all []show.Sidecar, err error) {
+func (r *request) sidecars(req *v1alpha1.SidecarsRequest) (all []*v1alpha1.SidecarState, err error) {
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Sidecars(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.SidecarsResponse) {
-		for _, s := range m.GetSidecars() {
-			all = append(all, show.SidecarOf(s))
-		}
+		all = append(all, m.GetSidecars()...)
 	})
 	return all, err
 }
 
 // calls are who may call callees, who has, and how many apps without a selection may.
-func (r *request) calls(req *v1alpha1.CallsRequest) (all []show.Call, undeclared uint32, err error) {
+func (r *request) calls(req *v1alpha1.CallsRequest) (all []*v1alpha1.Call, undeclared uint32, err error) {
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.CallsResponse) {
 		for _, one := range m.GetCallees() {
@@ -75,12 +71,10 @@ func (r *request) calls(req *v1alpha1.CallsRequest) (all []show.Call, undeclared
 }
 
 // events are those since a time, the newest first.
-func (r *request) events(since time.Time) (all []show.Event, err error) {
+func (r *request) events(since time.Time) (all []*v1alpha1.Event, err error) {
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Events(r.ctx, &v1alpha1.EventsRequest{SinceUnixMs: since.UnixMilli()})
 	err = receive(stream, err, func(m *v1alpha1.EventsResponse) {
-		for _, e := range m.GetEvents() {
-			all = append(all, show.EventOf(e))
-		}
+		all = append(all, m.GetEvents()...)
 	})
 	return all, err
 }
@@ -112,12 +106,12 @@ func wireKey(k catalog.Key) *v1alpha1.ObjectKey {
 type graphs struct {
 	mu       sync.Mutex
 	revision uint64
-	graph    *show.Graph
+	graph    *v1alpha1.GraphResponse
 }
 
 // graph is the graph that is asked for, with the calls seen. The whole one is kept while the revision stands;
 // those who ask for it at once wait for one answer.
-func (r *request) graph(req *v1alpha1.GraphRequest) (*show.Graph, error) {
+func (r *request) graph(req *v1alpha1.GraphRequest) (*v1alpha1.GraphResponse, error) {
 	g, err := fetchGraph(r.ctx, r.Conn, req)
 	if err != nil {
 		return nil, err
@@ -126,7 +120,7 @@ func (r *request) graph(req *v1alpha1.GraphRequest) (*show.Graph, error) {
 }
 
 // wholeGraph is [request.graph] of everything.
-func (r *request) wholeGraph() (*show.Graph, error) {
+func (r *request) wholeGraph() (*v1alpha1.GraphResponse, error) {
 	now, err := r.status()
 	if err != nil {
 		return nil, err
@@ -140,21 +134,23 @@ func (r *request) wholeGraph() (*show.Graph, error) {
 		}
 		r.graphs.graph, r.graphs.revision = g, now.GetRevision()
 	}
-	g := *r.graphs.graph
-	g.Calls, g.Apps, g.Clusters = slices.Clone(g.Calls), slices.Clone(g.Apps), slices.Clone(g.Clusters)
-	return &g, r.addSeen(&g)
+	kept := r.graphs.graph
+	g := &v1alpha1.GraphResponse{
+		Cluster: kept.GetCluster(), Calls: slices.Clone(kept.GetCalls()), Apps: slices.Clone(kept.GetApps()), Clusters: slices.Clone(kept.GetClusters()),
+	}
+	return g, r.addSeen(g)
 }
 
-func (r *request) addSeen(g *show.Graph) error {
+func (r *request) addSeen(g *v1alpha1.GraphResponse) error {
 	seen, _, err := r.calls(&v1alpha1.CallsRequest{Seen: true})
-	g.AddSeen(seen)
+	show.AddSeen(g, seen)
 	return err
 }
 
-func fetchGraph(ctx context.Context, conn grpc.ClientConnInterface, req *v1alpha1.GraphRequest) (*show.Graph, error) {
-	g := &show.Graph{}
+func fetchGraph(ctx context.Context, conn grpc.ClientConnInterface, req *v1alpha1.GraphRequest) (*v1alpha1.GraphResponse, error) {
+	g := &v1alpha1.GraphResponse{}
 	stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, req)
-	err = receive(stream, err, g.Add)
+	err = receive(stream, err, func(m *v1alpha1.GraphResponse) { show.AddGraph(g, m) })
 	return g, err
 }
 
@@ -194,11 +190,10 @@ func checkedKey(key catalog.Key) (catalog.Key, error) {
 	return key, nil
 }
 
-// ago is the time since a moment, RFC 3339, in words.
-func ago(moment string, now time.Time) string {
-	at, err := time.Parse(time.RFC3339, moment)
-	if err != nil {
+// ago is the time since a moment, in Unix milliseconds, in words.
+func ago(unixMs int64, now time.Time) string {
+	if unixMs == 0 {
 		return "never"
 	}
-	return show.Span(now.Sub(at)) + " ago"
+	return show.Span(now.Sub(time.UnixMilli(unixMs))) + " ago"
 }

@@ -103,7 +103,12 @@ func loadPages(a *assets) (map[string]*template.Template, error) {
 		"asset": a.url, "p": printable, "appPath": appPath, "objectPath": objectPath, "objectNamed": objectNamed, "ago": ago,
 		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "moment": moment, "lower": strings.ToLower, "count": counted,
 		"current": func(at, path string) bool { return at == path || path != "/" && strings.HasPrefix(at, path) },
-		"id":      identifier, "dict": dict, "nav": func() []place { return places },
+		"id":      identifier, "dict": dict, "nav": func() []place { return places }, "eventText": eventText,
+	}).Funcs(template.FuncMap{
+		"name": show.Name, "stamp": show.Stamp, "here": show.Here, "elsewhere": show.Elsewhere, "instanceShown": show.InstanceShown,
+		"where": show.Where, "sidecarShown": show.SidecarShown, "mtls": show.MTLS, "view": show.View, "from": show.From, "when": show.When,
+		"certificateName": show.CertificateName, "expiry": show.Expiry, "advice": show.Advice, "fingerprint": show.Fingerprint,
+		"summary": show.Summarize, "now": show.Now, "then": show.Then, "took": show.Took,
 	}).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
 	if err != nil {
 		return nil, err
@@ -148,14 +153,8 @@ func printable(v any) string {
 	return strings.Join(lines, "\n")
 }
 
-// moment is a time of RFC 3339 as people read it, in UTC.
-func moment(text string) string {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return text
-	}
-	return at.UTC().Format("Jan 2 15:04:05.000")
-}
+// moment is a moment as people read it, in UTC.
+func moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("Jan 2 15:04:05.000") }
 
 // counted is a number of things in words.
 func counted(n any, what string) (string, error) {

@@ -16,11 +16,11 @@ import (
 type explanation struct {
 	From, To string
 	Names    []string // that a person may mean
-	Decision *show.Decision
+	Decision *v1alpha1.Decision
 	Wrong    string // what is wrong with the two names
 	Asked    string // who asks for whom, in words
 	Object   *object
-	Inbound  []show.Call // what lets the caller in at the callee, where that runs here
+	Inbound  []*v1alpha1.Call // what lets the caller in at the callee, where that runs here
 	Callee   string
 	Picture  *picture
 	Probe    bool
@@ -37,8 +37,8 @@ func explainPage(r *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range all {
-		v.Names = append(v.Names, all[i].App)
+	for _, a := range all {
+		v.Names = append(v.Names, show.Name(a.GetApp()))
 	}
 	if v.From == "" && v.To == "" {
 		return shown, nil
@@ -63,20 +63,19 @@ func dotted(a catalog.App) string { return a.ID + "." + a.Namespace }
 
 // explain makes the lookup and finds what stands behind its answer.
 func (r *request) explain(v *explanation, l show.Lookup) error {
-	answer, err := v1alpha1.NewResolverClient(r.Conn).Resolve(r.ctx, &v1alpha1.ResolveRequest{Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster})
+	d, err := v1alpha1.NewResolverClient(r.Conn).Resolve(r.ctx, &v1alpha1.ResolveRequest{Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster})
 	if err != nil {
 		return err
 	}
-	d := show.DecisionOf(answer)
-	v.Decision, v.Callee, v.Asked = &d, l.App.String(), v.From+" asks for "+l.App.String()
+	v.Decision, v.Callee, v.Asked = d, l.App.String(), v.From+" asks for "+l.App.String()
 	if v.Probe && l.Cluster == "" {
 		probed, err := v1alpha1.NewInventoryClient(r.Conn).Probe(r.ctx, &v1alpha1.ProbeRequest{Caller: wire.App(l.Caller), App: wire.App(l.App)})
 		if err != nil {
 			return err
 		}
-		d.AddProbes(probed)
+		show.AddProbes(d, probed)
 	}
-	if key, path, ok := ruleKey(d.Rule); ok {
+	if key, path, ok := ruleKey(d.GetRule()); ok {
 		if v.Object, err = r.optional(key); err != nil {
 			return err
 		}
@@ -89,15 +88,15 @@ func (r *request) explain(v *explanation, l show.Lookup) error {
 	if cluster == "" {
 		cluster = catalog.LocalCluster
 	}
-	v.Inbound = slices.DeleteFunc(v.Inbound, func(c show.Call) bool { return c.Cluster != cluster || c.App != l.Caller })
+	v.Inbound = slices.DeleteFunc(v.Inbound, func(c *v1alpha1.Call) bool { return c.GetCluster() != cluster || show.Caller(c) != l.Caller })
 	own, _ := r.watch.newest()
-	v.Picture = draw(decided(own, []decision{{v.From, v.Callee, &d}}), appPath, "")
+	v.Picture = draw(decided(own, []decision{{v.From, v.Callee, d}}), appPath, "")
 	now, err := r.status()
 	if err != nil {
 		return err
 	}
 	v.Problems, err = r.problems(now, func(names []string) bool {
-		return slices.ContainsFunc(d.Routes, func(route show.Route) bool { return slices.Contains(names, route.Cluster) })
+		return slices.ContainsFunc(d.GetRoutes(), func(route *v1alpha1.RouteDecision) bool { return slices.Contains(names, route.GetCluster()) })
 	})
 	return err
 }
@@ -105,35 +104,44 @@ func (r *request) explain(v *explanation, l show.Lookup) error {
 // decision is how a caller's lookup ends.
 type decision struct {
 	caller, callee string
-	of             *show.Decision
+	of             *v1alpha1.Decision
 }
 
 // decided is the graph of decisions.
-func decided(own string, all []decision) *show.Graph {
-	g := &show.Graph{Cluster: own}
+func decided(own string, all []decision) *v1alpha1.GraphResponse {
+	g := &v1alpha1.GraphResponse{Cluster: own}
 	for _, d := range all {
 		caller, in := d.caller, own
 		if cluster, app, found := strings.Cut(d.caller, ":"); found {
 			caller, in = app, cluster
 		}
-		call := show.GraphCall{Caller: caller, In: in, Callee: d.callee, Declared: true, State: "ready", Rule: d.of.Rule}
-		for _, route := range d.of.Routes {
+		call := &v1alpha1.GraphCall{Caller: appNamed(caller), In: in, Callee: appNamed(d.callee), Declared: true, State: "ready", Rule: d.of.GetRule()}
+		for _, route := range d.of.GetRoutes() {
 			state := "ready"
-			if !route.Taken {
-				state = route.Reason
+			if !route.GetTaken() {
+				state = route.GetReason()
 			}
-			call.Routes = append(call.Routes, show.GraphRoute{
-				Cluster: route.Cluster, Priority: route.Priority, Weight: route.Weight, State: state, Ready: route.Ready,
-				Usable: route.Taken || route.Ready > 0, Taken: route.Taken,
+			call.Routes = append(call.Routes, &v1alpha1.GraphRoute{
+				Cluster: route.GetCluster(), Priority: route.GetPriority(), Weight: route.GetWeight(), State: state, Ready: route.GetReady(),
+				Usable: route.GetTaken() || route.GetReady() > 0, Taken: route.GetTaken(),
 			})
 		}
 		if len(call.Routes) == 0 {
 			call.State = "denied"
-			call.Routes = []show.GraphRoute{{Cluster: own, State: d.of.Outcome}}
+			call.Routes = []*v1alpha1.GraphRoute{{Cluster: own, State: d.of.GetOutcome()}}
 		}
 		g.Calls = append(g.Calls, call)
 	}
 	return g
+}
+
+// appNamed is the app that is shown under a name.
+func appNamed(name string) *v1alpha1.App {
+	namespace, id, found := strings.Cut(name, "/")
+	if !found {
+		namespace, id = "", name
+	}
+	return &v1alpha1.App{Namespace: namespace, Id: id}
 }
 
 // rulePattern is a rule that names an object, as catalog.Rule writes it.

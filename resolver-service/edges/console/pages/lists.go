@@ -15,7 +15,7 @@ import (
 
 // trustView is the page of certificates.
 type trustView struct {
-	Certificates []show.Certificate
+	Certificates []*v1alpha1.TrustStatus
 	Clusters     []string // that have roots of their own
 	Own          bool     // there is a certificate of the service
 	Now          time.Time
@@ -28,8 +28,8 @@ func trustPage(r *request) (*content, error) {
 	}
 	v := &trustView{Certificates: show.Certificates(now, r.now), Own: now.GetIdentity() != "insecure" && now.GetIdentity() != "", Now: r.now}
 	for _, c := range v.Certificates {
-		if c.Cluster != "" {
-			v.Clusters = append(v.Clusters, c.Cluster)
+		if c.GetCluster() != "" {
+			v.Clusters = append(v.Clusters, c.GetCluster())
 		}
 	}
 	slices.Sort(v.Clusters)
@@ -39,7 +39,7 @@ func trustPage(r *request) (*content, error) {
 
 // linksView is the page of linked clusters and invitations.
 type linksView struct {
-	show.Links
+	*v1alpha1.InvitationsResponse
 	Consoles map[string]string
 }
 
@@ -52,7 +52,8 @@ func linksPage(r *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &content{Page: "links", Title: "Links", Command: "isthmus link list", Live: true, Data: &linksView{show.LinksOf(answer, now), r.Consoles}}, nil
+	show.Linked(answer, now)
+	return &content{Page: "links", Title: "Links", Command: "isthmus link list", Live: true, Data: &linksView{answer, r.Consoles}}, nil
 }
 
 func revokePage(r *request) (*content, error) {
@@ -111,7 +112,7 @@ func linkPage(r *request) (*content, error) {
 // sidecarList is the page of sidecars.
 type sidecarList struct {
 	Search, Only string
-	Sidecars     []show.Sidecar
+	Sidecars     []*v1alpha1.SidecarState
 	Total        int
 	Row, Next    int
 	Now          time.Time
@@ -127,8 +128,8 @@ func sidecarsPage(r *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(s show.Sidecar) bool {
-		return !strings.Contains(s.App, v.Search) || v.Only == "not-ready" && s.State == "ready" || v.Only == "behind" && s.Current()
+	all = slices.DeleteFunc(all, func(s *v1alpha1.SidecarState) bool {
+		return !strings.Contains(show.Name(s.GetApp()), v.Search) || v.Only == "not-ready" && s.GetState() == "ready" || v.Only == "behind" && show.Current(s)
 	})
 	v.Total, v.Sidecars = len(all), all[min(row, len(all)):]
 	if len(v.Sidecars) > mostRows {
@@ -144,13 +145,13 @@ func sidecarsPage(r *request) (*content, error) {
 // callList is the page of calls, declared and seen.
 type callList struct {
 	Search, Only string
-	Calls        []show.Call
+	Calls        []*v1alpha1.Call
 	Row, Next    int
 	Now          time.Time
 }
 
 // callsUntil are the calls that are wanted, so many at most: the rest is not read.
-func (r *request) callsUntil(most int, req *v1alpha1.CallsRequest, wanted func(show.Call) bool) (all []show.Call, err error) {
+func (r *request) callsUntil(most int, req *v1alpha1.CallsRequest, wanted func(*v1alpha1.Call) bool) (all []*v1alpha1.Call, err error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(ctx, req)
@@ -178,9 +179,10 @@ func callsPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v := &callList{Search: strings.TrimSpace(r.FormValue("q")), Only: r.FormValue("only"), Row: row, Now: r.now}
-	all, err := r.callsUntil(row+mostRows+1, &v1alpha1.CallsRequest{Seen: v.Only == "seen"}, func(c show.Call) bool {
-		return (strings.Contains(c.Caller, v.Search) || strings.Contains(c.Callee, v.Search)) &&
-			!(v.Only == "unseen" && (c.Seen() || !c.Declared) || v.Only == "undeclared" && (c.Declared || !c.Seen()) || v.Only == "cut-off" && !c.CutOff())
+	all, err := r.callsUntil(row+mostRows+1, &v1alpha1.CallsRequest{Seen: v.Only == "seen"}, func(c *v1alpha1.Call) bool {
+		seen := show.Seen(c)
+		return (strings.Contains(c.GetCaller(), v.Search) || strings.Contains(show.Name(c.GetCallee()), v.Search)) &&
+			!(v.Only == "unseen" && (seen || !c.GetDeclared()) || v.Only == "undeclared" && (c.GetDeclared() || !seen) || v.Only == "cut-off" && !show.CutOff(c))
 	})
 	if err != nil {
 		return nil, err
@@ -204,7 +206,7 @@ type eventList struct {
 	Since    string
 	Search   string
 	Warnings bool
-	Events   []show.Event
+	Events   []*v1alpha1.Event
 	Total    int
 }
 
@@ -217,8 +219,8 @@ func eventsPage(r *request) (*content, error) {
 	if v.Events, err = r.events(r.now.Add(-since)); err != nil {
 		return nil, err
 	}
-	v.Events = slices.DeleteFunc(v.Events, func(e show.Event) bool {
-		return v.Warnings && e.Level == "info" || v.Search != "" && !strings.Contains(eventText(&e), v.Search)
+	v.Events = slices.DeleteFunc(v.Events, func(e *v1alpha1.Event) bool {
+		return v.Warnings && strings.EqualFold(e.GetLevel(), "info") || v.Search != "" && !strings.Contains(eventText(e), v.Search)
 	})
 	slices.Reverse(v.Events)
 	v.Total = len(v.Events)
@@ -231,11 +233,11 @@ func eventsPage(r *request) (*content, error) {
 }
 
 // eventText is an event in one text, for a search.
-func eventText(e *show.Event) string {
+func eventText(e *v1alpha1.Event) string {
 	var b strings.Builder
-	b.WriteString(e.Message)
-	for name, value := range e.Fields {
-		b.WriteString(" " + name + "=" + value)
+	b.WriteString(e.GetMessage())
+	for _, f := range e.GetFields() {
+		b.WriteString(" " + f.GetName() + "=" + f.GetValue())
 	}
 	return b.String()
 }

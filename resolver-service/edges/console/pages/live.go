@@ -177,7 +177,7 @@ func markOf(s *v1alpha1.StatusResponse, event, extra uint64) string {
 	}
 	now := time.Now()
 	for _, t := range s.GetTrust() {
-		say(t.GetFingerprint(), t.GetError(), show.CertificateOf(t, now).State)
+		say(t.GetFingerprint(), t.GetError(), show.CertificateState(t, now))
 	}
 	for _, u := range s.GetDns().GetUpstreams() {
 		say(u.GetAddress(), u.GetUp())

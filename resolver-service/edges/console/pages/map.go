@@ -20,7 +20,7 @@ import (
 type mapView struct {
 	Query      mapQuery
 	Picture    *picture // nil where there is nothing to draw, or too much
-	Calls      []show.GraphCall
+	Calls      []*v1alpha1.GraphCall
 	Total      int // of calls
 	Next       int // row at which the table goes on; 0 at its end
 	Collapsed  bool
@@ -62,7 +62,7 @@ func mapPage(r *request) (*content, error) {
 		v.Clusters = append(v.Clusters, peer.GetCluster())
 	}
 	narrow(g, q)
-	v.Total, v.Calls = len(g.Calls), g.Calls[min(q.From, len(g.Calls)):]
+	v.Total, v.Calls = len(g.GetCalls()), g.GetCalls()[min(q.From, len(g.GetCalls())):]
 	if len(v.Calls) > mostRows {
 		v.Calls, v.Next = v.Calls[:mostRows], q.From+mostRows
 	}
@@ -71,7 +71,7 @@ func mapPage(r *request) (*content, error) {
 }
 
 // graphOf asks for no more than is looked at.
-func (r *request) graphOf(q mapQuery) (*show.Graph, error) {
+func (r *request) graphOf(q mapQuery) (*v1alpha1.GraphResponse, error) {
 	if q.App+q.Namespace+q.Cluster == "" {
 		return r.wholeGraph()
 	}
@@ -152,40 +152,40 @@ func (q mapQuery) At(row int) string {
 }
 
 // narrow leaves the calls that were asked for, and the apps and clusters of these.
-func narrow(g *show.Graph, q mapQuery) {
+func narrow(g *v1alpha1.GraphResponse, q mapQuery) {
 	filter := show.GraphFilter{Seen: q.Only == "seen", Declared: q.Only == "declared"}
 	if q.App != "" {
-		filter.Apps, filter.Steps = []string{q.App}, q.Steps
+		app := appNamed(q.App)
+		filter.Apps, filter.Steps = []catalog.App{{Namespace: app.GetNamespace(), ID: app.GetId()}}, q.Steps
 	}
 	if q.Cluster != "" {
 		filter.Clusters = []string{q.Cluster}
 	}
-	g.Calls = slices.DeleteFunc(g.Calls, func(c show.GraphCall) bool {
-		within := func(app string) bool { return strings.HasPrefix(app, q.Namespace+"/") }
-		found := strings.Contains(c.Caller, q.Search) || strings.Contains(c.Callee, q.Search)
-		return q.Only == "refused" && c.State != "denied" || !found || q.Namespace != "" && !within(c.Caller) && !within(c.Callee)
+	g.Calls = slices.DeleteFunc(g.GetCalls(), func(c *v1alpha1.GraphCall) bool {
+		within := func(a *v1alpha1.App) bool { return a.GetNamespace() == q.Namespace }
+		found := strings.Contains(show.Name(c.GetCaller()), q.Search) || strings.Contains(show.Name(c.GetCallee()), q.Search)
+		return q.Only == "refused" && c.GetState() != "denied" || !found || q.Namespace != "" && !within(c.GetCaller()) && !within(c.GetCallee())
 	})
 	if q.Namespace+q.Search != "" && len(filter.Apps) == 0 {
-		g.Apps = slices.DeleteFunc(g.Apps, func(a show.GraphApp) bool {
-			return !strings.HasPrefix(a.App, q.Namespace) || !strings.Contains(a.App, q.Search)
+		g.Apps = slices.DeleteFunc(g.GetApps(), func(a *v1alpha1.GraphApp) bool {
+			return !strings.HasPrefix(a.GetApp().GetNamespace(), q.Namespace) || !strings.Contains(show.Name(a.GetApp()), q.Search)
 		})
 		kept := map[string]bool{}
-		for _, c := range g.Calls {
-			for _, r := range c.Routes {
-				kept[r.Cluster] = true
+		for _, c := range g.GetCalls() {
+			for _, r := range c.GetRoutes() {
+				kept[r.GetCluster()] = true
 			}
-			kept[c.In] = true
+			kept[c.GetIn()] = true
 		}
-		g.Clusters = slices.DeleteFunc(g.Clusters, func(c show.GraphCluster) bool { return !kept[c.Cluster] })
+		g.Clusters = slices.DeleteFunc(g.GetClusters(), func(c *v1alpha1.GraphCluster) bool { return !kept[c.GetName()] })
 	}
-	g.Filter(filter)
+	show.Filter(g, filter)
 }
 
-func namespaces(g *show.Graph) []string {
+func namespaces(g *v1alpha1.GraphResponse) []string {
 	var all []string
-	for i := range g.Apps {
-		namespace, _, _ := strings.Cut(g.Apps[i].App, "/")
-		all = append(all, namespace)
+	for _, a := range g.GetApps() {
+		all = append(all, a.GetApp().GetNamespace())
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -193,7 +193,7 @@ func namespaces(g *show.Graph) []string {
 
 // drawFitting draws a graph with as much in it as people can tell apart. Where that is not all, apps are drawn
 // as their namespaces, but for those in focus if that is possible, or as one, and many clusters as one.
-func drawFitting(g *show.Graph, app, namespace string) (p *picture, collapsed bool) {
+func drawFitting(g *v1alpha1.GraphResponse, app, namespace string) (p *picture, collapsed bool) {
 	g = withoutIdle(g)
 	if fits(g) {
 		return draw(g, mapLink, app), false
@@ -231,104 +231,102 @@ func mapLink(name string) string {
 }
 
 // withoutIdle leaves out clusters without a call, if there are many.
-func withoutIdle(g *show.Graph) *show.Graph {
-	if len(g.Clusters) <= mostColumns {
+func withoutIdle(g *v1alpha1.GraphResponse) *v1alpha1.GraphResponse {
+	if len(g.GetClusters()) <= mostColumns {
 		return g
 	}
 	used := ways(g)
-	less := *g
-	less.Clusters = slices.DeleteFunc(slices.Clone(g.Clusters), func(c show.GraphCluster) bool { return used[c.Cluster] == 0 })
-	return &less
+	return &v1alpha1.GraphResponse{
+		Cluster: g.GetCluster(), Apps: g.GetApps(), Calls: g.GetCalls(),
+		Clusters: slices.DeleteFunc(slices.Clone(g.GetClusters()), func(c *v1alpha1.GraphCluster) bool { return used[c.GetName()] == 0 }),
+	}
 }
 
 // ways counts the ways from and to each cluster.
-func ways(g *show.Graph) map[string]int {
+func ways(g *v1alpha1.GraphResponse) map[string]int {
 	all := map[string]int{}
-	for i := range g.Calls {
-		all[g.Calls[i].In]++
-		for _, route := range g.Calls[i].Routes {
-			all[route.Cluster]++
+	for _, c := range g.GetCalls() {
+		all[c.GetIn()]++
+		for _, route := range c.GetRoutes() {
+			all[route.GetCluster()]++
 		}
 	}
 	return all
 }
 
 // fits tells whether people can tell everything of a graph apart in a picture.
-func fits(g *show.Graph) bool {
+func fits(g *v1alpha1.GraphResponse) bool {
 	type place struct{ cluster, app string }
 	places, ways := map[place]bool{}, 0
-	for i := range g.Apps {
-		places[place{g.Cluster, g.Apps[i].App}] = true
+	for _, a := range g.GetApps() {
+		places[place{g.GetCluster(), show.Name(a.GetApp())}] = true
 	}
-	for i := range g.Calls {
-		c := &g.Calls[i]
-		places[place{c.In, c.Caller}] = true
-		for _, route := range c.Routes {
-			places[place{route.Cluster, c.Callee}] = true
+	for _, c := range g.GetCalls() {
+		places[place{c.GetIn(), show.Name(c.GetCaller())}] = true
+		for _, route := range c.GetRoutes() {
+			places[place{route.GetCluster(), show.Name(c.GetCallee())}] = true
 			ways++
 		}
 	}
-	return len(places) <= mostDrawn && ways <= mostWays && len(g.Clusters) <= mostColumns+1
+	return len(places) <= mostDrawn && ways <= mostWays && len(g.GetClusters()) <= mostColumns+1
 }
 
 // collapse is a graph in which apps of one name are one, and clusters are one with others, but those with
 // the most ways. Of several ways from one to another by a cluster, the line is the one that leads farthest: one
 // that is taken, otherwise one that stands by. It is denied if any call is.
-func collapse(g *show.Graph, name func(string) string) *show.Graph {
+func collapse(g *v1alpha1.GraphResponse, name func(string) string) *v1alpha1.GraphResponse {
 	cluster := joined(g)
-	all := &show.Graph{Cluster: g.Cluster}
-	for _, c := range g.Clusters {
-		if joint := cluster(c.Cluster); joint == c.Cluster {
+	all := &v1alpha1.GraphResponse{Cluster: g.GetCluster()}
+	for _, c := range g.GetClusters() {
+		if joint := cluster(c.GetName()); joint == c.GetName() {
 			all.Clusters = append(all.Clusters, c)
 		}
 	}
-	apps := map[string]int{}
-	for i := range g.Apps {
-		n := name(g.Apps[i].App)
-		if _, ok := apps[n]; !ok {
-			apps[n] = len(all.Apps)
-			all.Apps = append(all.Apps, show.GraphApp{App: n})
+	apps := map[string]*v1alpha1.GraphApp{}
+	for _, a := range g.GetApps() {
+		n := name(show.Name(a.GetApp()))
+		if apps[n] == nil {
+			apps[n] = &v1alpha1.GraphApp{App: appNamed(n)}
+			all.Apps = append(all.Apps, apps[n])
 		}
-		all.Apps[apps[n]].Ready += g.Apps[i].Ready
+		apps[n].Ready += a.GetReady()
 	}
 	type way struct{ in, caller, callee, to string }
-	at := map[way]int{}
-	for i := range g.Calls {
-		c := &g.Calls[i]
-		for _, route := range c.Routes {
-			route.Cluster = cluster(route.Cluster)
-			w := way{cluster(c.In), name(c.Caller), name(c.Callee), route.Cluster}
-			j, ok := at[w]
-			if !ok {
-				j, at[w] = len(all.Calls), len(all.Calls)
-				route.Ready = 0
-				all.Calls = append(all.Calls, show.GraphCall{Caller: w.caller, In: w.in, Callee: w.callee, State: c.State, Declared: c.Declared, Seen: c.Seen, Routes: []show.GraphRoute{route}})
+	at := map[way]*v1alpha1.GraphCall{}
+	for _, c := range g.GetCalls() {
+		for _, route := range c.GetRoutes() {
+			w := way{cluster(c.GetIn()), name(show.Name(c.GetCaller())), name(show.Name(c.GetCallee())), cluster(route.GetCluster())}
+			of := at[w]
+			if of == nil {
+				of = &v1alpha1.GraphCall{Caller: appNamed(w.caller), In: w.in, Callee: appNamed(w.callee), State: c.GetState(), Declared: c.GetDeclared(), Routes: []*v1alpha1.GraphRoute{{
+					Cluster: w.to, Priority: route.GetPriority(), Weight: route.GetWeight(), State: route.GetState(), Usable: route.GetUsable(), Taken: route.GetTaken(),
+				}}}
+				at[w], all.Calls = of, append(all.Calls, of)
 			}
-			of := &all.Calls[j]
-			of.Seen = of.Seen || c.Seen
-			if c.State == "denied" {
-				of.State = c.State
+			of.Seen = of.GetSeen() || c.GetSeen()
+			if c.GetState() == "denied" {
+				of.State = c.GetState()
 			}
-			if r := &of.Routes[0]; !r.Taken && (route.Taken || route.Usable && !r.Usable) {
-				r.State, r.Usable, r.Taken = route.State, route.Usable, route.Taken
+			if r := of.GetRoutes()[0]; !r.GetTaken() && (route.GetTaken() || route.GetUsable() && !r.GetUsable()) {
+				r.State, r.Usable, r.Taken = route.GetState(), route.GetUsable(), route.GetTaken()
 			}
 		}
 	}
-	slices.SortFunc(all.Calls, func(a, b show.GraphCall) int {
-		return cmp.Or(cmp.Compare(a.Caller, b.Caller), cmp.Compare(a.Callee, b.Callee))
+	slices.SortFunc(all.Calls, func(a, b *v1alpha1.GraphCall) int {
+		return cmp.Or(cmp.Compare(show.Name(a.GetCaller()), show.Name(b.GetCaller())), cmp.Compare(show.Name(a.GetCallee()), show.Name(b.GetCallee())))
 	})
 	return all
 }
 
 // joined is the name under which each cluster is drawn: its own, or one for all that have few ways.
-func joined(g *show.Graph) func(string) string {
+func joined(g *v1alpha1.GraphResponse) func(string) string {
 	used := ways(g)
-	delete(used, g.Cluster)
+	delete(used, g.GetCluster())
 	if len(used) <= mostColumns {
 		return func(cluster string) string { return cluster }
 	}
 	names := slices.SortedFunc(maps.Keys(used), func(a, b string) int { return cmp.Or(used[b]-used[a], cmp.Compare(a, b)) })
-	kept := append(names[:mostColumns-1:mostColumns-1], g.Cluster)
+	kept := append(names[:mostColumns-1:mostColumns-1], g.GetCluster())
 	others := fmt.Sprintf("%d other clusters", len(names)-mostColumns+1)
 	return func(cluster string) string {
 		if slices.Contains(kept, cluster) {

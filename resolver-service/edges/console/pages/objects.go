@@ -146,7 +146,7 @@ func objectsPage(r *request) (*content, error) {
 type objectView struct {
 	*object
 	Exists   bool
-	Versions []show.Version
+	Versions []*v1alpha1.PastObject
 }
 
 func objectPage(r *request) (*content, error) {

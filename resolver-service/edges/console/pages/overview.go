@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -20,8 +22,8 @@ type overview struct {
 	Peers        []pair
 	Store        string
 	Checks       *checked
-	Certificates []show.Certificate
-	Events       []show.Event
+	Certificates []*v1alpha1.TrustStatus
+	Events       []*v1alpha1.Event
 	Now          time.Time
 }
 
@@ -77,16 +79,16 @@ func overviewPage(r *request) (*content, error) {
 func (r *request) problems(now *v1alpha1.StatusResponse, about func(names []string) bool) ([]problem, error) {
 	var all []problem
 	for _, p := range show.Unhealthy(now, r.now) {
-		if !about(p.Names) {
+		if !about(p.GetNames()) {
 			continue
 		}
-		one := problem{Text: p.String()}
+		one := problem{Text: show.Problem(p)}
 		var err error
 		switch {
-		case p.Kind == "object":
-			one.Stands, err = r.standing(p.What)
-		case strings.HasPrefix(p.Kind, "peer") && len(p.Names) > 0:
-			err = one.hurts(r, p.Names)
+		case p.GetKind() == "object":
+			one.Stands, err = r.standing(p.GetWhat())
+		case strings.HasPrefix(p.GetKind(), "peer") && len(p.GetNames()) > 0:
+			err = one.hurts(r, p.GetNames())
 		}
 		if err != nil {
 			return nil, err
@@ -109,7 +111,7 @@ func (r *request) standing(refusal string) (all []catalog.Key, err error) {
 
 // hurts notes whom it hurts that clusters are not well.
 func (p *problem) hurts(r *request, clusters []string) error {
-	ask := func() (*show.Graph, error) { return r.graph(&v1alpha1.GraphRequest{Via: clusters[0]}) }
+	ask := func() (*v1alpha1.GraphResponse, error) { return r.graph(&v1alpha1.GraphRequest{Via: clusters[0]}) }
 	if len(clusters) > 1 {
 		ask = r.wholeGraph
 	}
@@ -126,44 +128,43 @@ func (p *problem) hurts(r *request, clusters []string) error {
 
 // hurtBy are the callers here whose ways lead to clusters that are not well: first those whose lookups
 // fail.
-func hurtBy(g *show.Graph, clusters []string) []hurt {
+func hurtBy(g *v1alpha1.GraphResponse, clusters []string) []hurt {
 	var failed, others []hurt
-	for i := range g.Calls {
-		c := &g.Calls[i]
+	for _, c := range g.GetCalls() {
 		there, elsewhere := false, ""
-		for _, route := range c.Routes {
-			on := slices.Contains(clusters, route.Cluster)
+		for _, route := range c.GetRoutes() {
+			on := slices.Contains(clusters, route.GetCluster())
 			there = there || on
-			if route.Taken && !on {
-				elsewhere = cmp.Or(elsewhere, route.Cluster)
+			if route.GetTaken() && !on {
+				elsewhere = cmp.Or(elsewhere, route.GetCluster())
 			}
 		}
 		switch {
-		case !there || c.In != g.Cluster:
+		case !there || c.GetIn() != g.GetCluster():
 		case elsewhere != "":
-			others = append(others, hurt{c.Caller, c.Callee, "goes to " + elsewhere})
-		case c.State == "stale":
-			others = append(others, hurt{c.Caller, c.Callee, "still goes there, by its whenStale"})
-		case c.State == "ready":
-			others = append(others, hurt{c.Caller, c.Callee, "still goes there"})
+			others = append(others, hurt{show.Name(c.GetCaller()), show.Name(c.GetCallee()), "goes to " + elsewhere})
+		case c.GetState() == "stale":
+			others = append(others, hurt{show.Name(c.GetCaller()), show.Name(c.GetCallee()), "still goes there, by its whenStale"})
+		case c.GetState() == "ready":
+			others = append(others, hurt{show.Name(c.GetCaller()), show.Name(c.GetCallee()), "still goes there"})
 		default:
-			failed = append(failed, hurt{c.Caller, c.Callee, "fails"})
+			failed = append(failed, hurt{show.Name(c.GetCaller()), show.Name(c.GetCallee()), "fails"})
 		}
 	}
 	return append(failed, others...)
 }
 
 // byExpiry sorts certificates by their end, those without one last.
-func byExpiry(all []show.Certificate) []show.Certificate {
-	slices.SortStableFunc(all, func(a, b show.Certificate) int {
-		return cmp.Or(-cmp.Compare(min(len(a.NotAfter), 1), min(len(b.NotAfter), 1)), cmp.Compare(a.NotAfter, b.NotAfter))
+func byExpiry(all []*v1alpha1.TrustStatus) []*v1alpha1.TrustStatus {
+	slices.SortStableFunc(all, func(a, b *v1alpha1.TrustStatus) int {
+		return cmp.Compare(uint64(a.GetNotAfterUnixMs())-1, uint64(b.GetNotAfterUnixMs())-1) // 0 comes last
 	})
 	return all
 }
 
 // checked is what the checks of the service have found.
 type checked struct {
-	show.Diagnosis
+	*v1alpha1.CheckResponse
 	At    time.Time
 	Error string
 }
@@ -212,21 +213,15 @@ func (d *diagnosis) keep(c *checked) {
 
 // checks makes all checks of the service.
 func (r *request) checks() *checked {
-	c := &checked{}
-	var results []check.Result
-	cluster := ""
+	c := &checked{CheckResponse: &v1alpha1.CheckResponse{}}
 	stream, err := v1alpha1.NewStatusClient(r.Conn).Check(r.ctx, &v1alpha1.CheckRequest{})
-	err = receive(stream, err, func(m *v1alpha1.CheckResponse) {
-		cluster = cmp.Or(cluster, m.GetCluster())
-		for _, one := range m.GetResults() {
-			results = append(results, check.ResultOf(one))
-		}
-	})
+	err = receive(stream, err, func(m *v1alpha1.CheckResponse) { proto.Merge(c.CheckResponse, m) })
 	if err != nil {
 		c.Error = r.Explain(err).Error()
 	}
-	check.Sort(results)
-	c.Diagnosis, c.At = show.DiagnosisOf(cluster, results), time.Now()
+	check.Sort(c.GetResults())
+	show.Diagnosed(c.CheckResponse)
+	c.At = time.Now()
 	return c
 }
 

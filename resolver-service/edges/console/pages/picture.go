@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -65,9 +66,9 @@ const (
 )
 
 // draw draws a graph. link is where an app leads to; focus is the app in focus, or empty.
-func draw(g *show.Graph, link func(string) string, focus string) *picture {
-	d := g.Draw()
-	p := &picture{Title: fmt.Sprintf("%s in %s and %s", show.Count(len(g.Calls), "call"), g.Cluster, show.Count(len(g.Clusters), "other cluster"))}
+func draw(g *v1alpha1.GraphResponse, link func(string) string, focus string) *picture {
+	d := show.Draw(g)
+	p := &picture{Title: fmt.Sprintf("%s in %s and %s", show.Count(len(g.GetCalls()), "call"), g.GetCluster(), show.Count(len(g.GetClusters()), "other cluster"))}
 	at := map[show.Place][2]int{}
 	ends := make([]int, len(d.Columns))
 	for i := range d.Columns {

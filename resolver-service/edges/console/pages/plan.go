@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -27,7 +28,7 @@ type plan struct {
 	Reload   string    // where what is stored now is, after a conflict
 
 	Delete  *catalog.Key // the change is the deletion of this object
-	Applied *show.Applied
+	Applied *v1alpha1.ApplyResponse
 	Pins    []string // the revision of each object that was shown
 	Changes int      // objects that become others
 	Before  *picture
@@ -135,22 +136,17 @@ func (r *request) planDelete(v *plan, shown *content) (*content, error) {
 
 // take takes what a change comes to.
 func (v *plan) take(answer *v1alpha1.ApplyResponse, dryRun bool, r *request) {
-	a := show.AppliedOf(answer, dryRun)
-	v.Applied = &a
-	for _, result := range a.Results {
-		if result.Result != "unchanged" {
+	v.Applied, answer.DryRun = answer, dryRun
+	for _, result := range answer.GetResults() {
+		if result.GetResult() != "unchanged" {
 			v.Changes++
 		}
 	}
 	own, _ := r.watch.newest()
 	var before, after []decision
-	for i := range a.Effects[:min(len(a.Effects), mostPictured)] {
-		e := &a.Effects[i]
-		caller := e.Caller
-		if caller == "" {
-			caller = "*/any without a selection"
-		}
-		before, after = append(before, decision{caller, e.App, &e.Before}), append(after, decision{caller, e.App, &e.After})
+	for _, e := range answer.GetEffects()[:min(len(answer.GetEffects()), mostPictured)] {
+		caller, app := cmp.Or(show.Name(e.GetCaller()), "*/any without a selection"), show.Name(e.GetApp())
+		before, after = append(before, decision{caller, app, e.GetBefore()}), append(after, decision{caller, app, e.GetAfter()})
 	}
 	if len(before) > 0 {
 		v.Before, v.After = draw(decided(own, before), appPath, ""), draw(decided(own, after), appPath, "")
@@ -174,7 +170,7 @@ func planPage(r *request) (*content, error) {
 	}
 	v.take(answer, true, r)
 	objects := objectsOf(manifests)
-	if err := v.Applied.AddDiffs(answer, objects); err != nil {
+	if err := show.AddDiffs(answer, objects); err != nil {
 		return nil, err
 	}
 	v.warn(r, objects)
