@@ -2005,11 +2005,11 @@ type RouteDecision struct {
 	Priority uint32                 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
 	Weight   uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
 	Ready    uint32                 `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
+	Draining uint32                 `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
+	Shards   uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`
+	Ramp     uint32                 `protobuf:"varint,9,opt,name=ramp,proto3" json:"ramp,omitempty"`   // percent; 0 stands for all
 	Taken    bool                   `protobuf:"varint,5,opt,name=taken,proto3" json:"taken,omitempty"` // lookups take it: all, or its share
 	Reason   string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	Shards   uint32                 `protobuf:"varint,7,opt,name=shards,proto3" json:"shards,omitempty"`
-	Draining uint32                 `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
-	Ramp     uint32                 `protobuf:"varint,9,opt,name=ramp,proto3" json:"ramp,omitempty"` // percent; 0 stands for all
 	// Of a route to another cluster: how its resolver service is heard, for people.
 	Peer string `protobuf:"bytes,10,opt,name=peer,proto3" json:"peer,omitempty"`
 	// Of a route through gateways: how callers that send no server name get there, for
@@ -2081,6 +2081,27 @@ func (x *RouteDecision) GetReady() uint32 {
 	return 0
 }
 
+func (x *RouteDecision) GetDraining() uint32 {
+	if x != nil {
+		return x.Draining
+	}
+	return 0
+}
+
+func (x *RouteDecision) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *RouteDecision) GetRamp() uint32 {
+	if x != nil {
+		return x.Ramp
+	}
+	return 0
+}
+
 func (x *RouteDecision) GetTaken() bool {
 	if x != nil {
 		return x.Taken
@@ -2093,27 +2114,6 @@ func (x *RouteDecision) GetReason() string {
 		return x.Reason
 	}
 	return ""
-}
-
-func (x *RouteDecision) GetShards() uint32 {
-	if x != nil {
-		return x.Shards
-	}
-	return 0
-}
-
-func (x *RouteDecision) GetDraining() uint32 {
-	if x != nil {
-		return x.Draining
-	}
-	return 0
-}
-
-func (x *RouteDecision) GetRamp() uint32 {
-	if x != nil {
-		return x.Ramp
-	}
-	return 0
 }
 
 func (x *RouteDecision) GetPeer() string {
@@ -2278,24 +2278,24 @@ func (x *ApplyObject) GetIfRevision() string {
 }
 
 type ApplyResponse struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	DryRun  bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	Results []*ApplyResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the request
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	DryRun   bool                   `protobuf:"varint,9,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // by the asker
+	Revision uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`           // of the topology that has the change; 0 for a dry run
+	Results  []*ApplyResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`              // in the order of the request
 	// The decisions that change (or would): one for each caller and app, in their
 	// order, and at most so many as people can read.
-	Effects        []*Effect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
-	Revision       uint64    `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`                                     // of the topology that has the change; 0 for a dry run
-	EffectsLeftOut uint32    `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"` // how many more decisions change than are listed
-	// What is no mistake of one object and most likely not meant, of the objects that were
-	// sent beside all others.
-	Warnings []string      `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	Counts   *EffectCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"` // of all decisions that change, by what becomes of them
+	Effects        []*Effect     `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
+	EffectsLeftOut uint32        `protobuf:"varint,4,opt,name=effects_left_out,json=effectsLeftOut,proto3" json:"effects_left_out,omitempty"` // how many more decisions change than are listed
+	Counts         *EffectCounts `protobuf:"bytes,6,opt,name=counts,proto3" json:"counts,omitempty"`                                          // of all decisions that change, by what becomes of them
 	// What other clusters are (or would be) told of this one's apps. Lookups there change
 	// with it, and only those clusters can tell how.
 	Exports        []*ExportEffect `protobuf:"bytes,7,rep,name=exports,proto3" json:"exports,omitempty"`
 	ExportsLeftOut uint32          `protobuf:"varint,8,opt,name=exports_left_out,json=exportsLeftOut,proto3" json:"exports_left_out,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What is no mistake of one object and most likely not meant, of the objects that were
+	// sent beside all others.
+	Warnings      []string `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
@@ -2335,6 +2335,13 @@ func (x *ApplyResponse) GetDryRun() bool {
 	return false
 }
 
+func (x *ApplyResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 func (x *ApplyResponse) GetResults() []*ApplyResult {
 	if x != nil {
 		return x.Results
@@ -2349,25 +2356,11 @@ func (x *ApplyResponse) GetEffects() []*Effect {
 	return nil
 }
 
-func (x *ApplyResponse) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
-}
-
 func (x *ApplyResponse) GetEffectsLeftOut() uint32 {
 	if x != nil {
 		return x.EffectsLeftOut
 	}
 	return 0
-}
-
-func (x *ApplyResponse) GetWarnings() []string {
-	if x != nil {
-		return x.Warnings
-	}
-	return nil
 }
 
 func (x *ApplyResponse) GetCounts() *EffectCounts {
@@ -2389,6 +2382,13 @@ func (x *ApplyResponse) GetExportsLeftOut() uint32 {
 		return x.ExportsLeftOut
 	}
 	return 0
+}
+
+func (x *ApplyResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // EffectCounts counts decisions that change.
@@ -2662,11 +2662,11 @@ func (x *AnalyzeResponse) GetLeftOut() uint32 {
 // Finding is what is most likely not meant.
 type Finding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"` // its name, such as "unknown-app"
-	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"` // "warning", or "note" where it may well be meant
-	Key           *ObjectKey             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Check         string                 `protobuf:"bytes,1,opt,name=check,proto3" json:"check,omitempty"`   // its name, such as "unknown-app"
+	Level         string                 `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"`   // "warning", or "note" where it may well be meant
 	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"` // file:line, for objects of a store that has it
-	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`     // of the field
+	Key           *ObjectKey             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"` // of the field
 	What          string                 `protobuf:"bytes,6,opt,name=what,proto3" json:"what,omitempty"`
 	Fix           string                 `protobuf:"bytes,7,opt,name=fix,proto3" json:"fix,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2717,18 +2717,18 @@ func (x *Finding) GetLevel() string {
 	return ""
 }
 
-func (x *Finding) GetKey() *ObjectKey {
-	if x != nil {
-		return x.Key
-	}
-	return nil
-}
-
 func (x *Finding) GetSource() string {
 	if x != nil {
 		return x.Source
 	}
 	return ""
+}
+
+func (x *Finding) GetKey() *ObjectKey {
+	if x != nil {
+		return x.Key
+	}
+	return nil
 }
 
 func (x *Finding) GetPath() string {
@@ -2759,9 +2759,9 @@ type ApplyResult struct {
 	// Of the object in the store, after the change; for a dry run before it. Empty where
 	// there is none.
 	Revision      string `protobuf:"bytes,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Diff          string `protobuf:"bytes,6,opt,name=diff,proto3" json:"diff,omitempty"`         // where it was asked for; by the asker
 	Held          []byte `protobuf:"bytes,4,opt,name=held,proto3" json:"held,omitempty"`         // what the store held before, where it was asked for
 	Unusable      string `protobuf:"bytes,5,opt,name=unusable,proto3" json:"unusable,omitempty"` // why what the store held before can't be used
-	Diff          string `protobuf:"bytes,6,opt,name=diff,proto3" json:"diff,omitempty"`         // where it was asked for; by the asker
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2817,6 +2817,13 @@ func (x *ApplyResult) GetRevision() string {
 	return ""
 }
 
+func (x *ApplyResult) GetDiff() string {
+	if x != nil {
+		return x.Diff
+	}
+	return ""
+}
+
 func (x *ApplyResult) GetHeld() []byte {
 	if x != nil {
 		return x.Held
@@ -2827,13 +2834,6 @@ func (x *ApplyResult) GetHeld() []byte {
 func (x *ApplyResult) GetUnusable() string {
 	if x != nil {
 		return x.Unusable
-	}
-	return ""
-}
-
-func (x *ApplyResult) GetDiff() string {
-	if x != nil {
-		return x.Diff
 	}
 	return ""
 }
@@ -5134,18 +5134,18 @@ type SidecarState struct {
 	Address        string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`   // that it has registered
 	Source         string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`     // IP address that its stream comes from
 	State          string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`       // ready; draining; waiting: it has not registered an address yet
+	Unwell         string                 `protobuf:"bytes,17,opt,name=unwell,proto3" json:"unwell,omitempty"`    // why its app can't take calls, where that is why it drains
 	Zone           string                 `protobuf:"bytes,6,opt,name=zone,proto3" json:"zone,omitempty"`
 	SinceUnixMs    int64                  `protobuf:"varint,7,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"` // of the stream
 	Version        string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
 	Runtime        string                 `protobuf:"bytes,9,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Identity       string                 `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`                                    // SPIFFE ID; empty without mTLS
-	Revision       uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                                   // of the view that was sent last
-	Delivered      bool                   `protobuf:"varint,12,opt,name=delivered,proto3" json:"delivered,omitempty"`                                 // the client has read what was sent
-	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
 	PlainText      bool                   `protobuf:"varint,14,opt,name=plain_text,json=plainText,proto3" json:"plain_text,omitempty"`                // calls between it and other sidecars are not encrypted
+	Revision       uint64                 `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`                                   // of the view that was sent last
+	NewestRevision uint64                 `protobuf:"varint,13,opt,name=newest_revision,json=newestRevision,proto3" json:"newest_revision,omitempty"` // of the app's view
+	Delivered      bool                   `protobuf:"varint,12,opt,name=delivered,proto3" json:"delivered,omitempty"`                                 // the client has read what was sent
 	TrustAnchors   []string               `protobuf:"bytes,15,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`        // SHA-256 of each of its roots, in hexadecimal; none if it does not say
 	Position       string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`                                    // its place among all of the replica, for SidecarsRequest.after
-	Unwell         string                 `protobuf:"bytes,17,opt,name=unwell,proto3" json:"unwell,omitempty"`                                        // why its app can't take calls, where that is why it drains
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5215,6 +5215,13 @@ func (x *SidecarState) GetState() string {
 	return ""
 }
 
+func (x *SidecarState) GetUnwell() string {
+	if x != nil {
+		return x.Unwell
+	}
+	return ""
+}
+
 func (x *SidecarState) GetZone() string {
 	if x != nil {
 		return x.Zone
@@ -5250,18 +5257,18 @@ func (x *SidecarState) GetIdentity() string {
 	return ""
 }
 
+func (x *SidecarState) GetPlainText() bool {
+	if x != nil {
+		return x.PlainText
+	}
+	return false
+}
+
 func (x *SidecarState) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
-}
-
-func (x *SidecarState) GetDelivered() bool {
-	if x != nil {
-		return x.Delivered
-	}
-	return false
 }
 
 func (x *SidecarState) GetNewestRevision() uint64 {
@@ -5271,9 +5278,9 @@ func (x *SidecarState) GetNewestRevision() uint64 {
 	return 0
 }
 
-func (x *SidecarState) GetPlainText() bool {
+func (x *SidecarState) GetDelivered() bool {
 	if x != nil {
-		return x.PlainText
+		return x.Delivered
 	}
 	return false
 }
@@ -5288,13 +5295,6 @@ func (x *SidecarState) GetTrustAnchors() []string {
 func (x *SidecarState) GetPosition() string {
 	if x != nil {
 		return x.Position
-	}
-	return ""
-}
-
-func (x *SidecarState) GetUnwell() string {
-	if x != nil {
-		return x.Unwell
 	}
 	return ""
 }
@@ -8149,11 +8149,11 @@ type TrustStatus struct {
 	Cluster         string `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // of peers
 	Subject         string `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"` // the SPIFFE ID, or the distinguished name of a root
 	TrustDomain     string `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	State           string `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"` // good, expires soon, expired, not valid yet or refused; by the asker
 	NotBeforeUnixMs int64  `protobuf:"varint,5,opt,name=not_before_unix_ms,json=notBeforeUnixMs,proto3" json:"not_before_unix_ms,omitempty"`
 	NotAfterUnixMs  int64  `protobuf:"varint,6,opt,name=not_after_unix_ms,json=notAfterUnixMs,proto3" json:"not_after_unix_ms,omitempty"`
 	Fingerprint     string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256, in hexadecimal
 	Error           string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`             // why it can't be used; of those shown here: why the newest can't, and this one stands
-	State           string `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`             // good, expires soon, expired, not valid yet or refused; by the asker
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -8216,6 +8216,13 @@ func (x *TrustStatus) GetTrustDomain() string {
 	return ""
 }
 
+func (x *TrustStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
 func (x *TrustStatus) GetNotBeforeUnixMs() int64 {
 	if x != nil {
 		return x.NotBeforeUnixMs
@@ -8240,13 +8247,6 @@ func (x *TrustStatus) GetFingerprint() string {
 func (x *TrustStatus) GetError() string {
 	if x != nil {
 		return x.Error
-	}
-	return ""
-}
-
-func (x *TrustStatus) GetState() string {
-	if x != nil {
-		return x.State
 	}
 	return ""
 }
@@ -10483,12 +10483,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
 	"\x06weight\x18\x03 \x01(\rR\x06weight\x12\x14\n" +
-	"\x05ready\x18\x04 \x01(\rR\x05ready\x12\x14\n" +
+	"\x05ready\x18\x04 \x01(\rR\x05ready\x12\x1a\n" +
+	"\bdraining\x18\b \x01(\rR\bdraining\x12\x16\n" +
+	"\x06shards\x18\a \x01(\rR\x06shards\x12\x12\n" +
+	"\x04ramp\x18\t \x01(\rR\x04ramp\x12\x14\n" +
 	"\x05taken\x18\x05 \x01(\bR\x05taken\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06shards\x18\a \x01(\rR\x06shards\x12\x1a\n" +
-	"\bdraining\x18\b \x01(\rR\bdraining\x12\x12\n" +
-	"\x04ramp\x18\t \x01(\rR\x04ramp\x12\x12\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04peer\x18\n" +
 	" \x01(\tR\x04peer\x12\x18\n" +
 	"\aunnamed\x18\v \x01(\tR\aunnamed\x12\x14\n" +
@@ -10505,15 +10505,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vif_revision\x18\x02 \x01(\tR\n" +
 	"ifRevision\"\x93\x03\n" +
 	"\rApplyResponse\x12\x17\n" +
-	"\adry_run\x18\t \x01(\bR\x06dryRun\x127\n" +
+	"\adry_run\x18\t \x01(\bR\x06dryRun\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x127\n" +
 	"\aresults\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyResultR\aresults\x122\n" +
-	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\x12(\n" +
-	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\x12\x1a\n" +
-	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x126\n" +
+	"\aeffects\x18\x02 \x03(\v2\x18.isthmus.v1alpha1.EffectR\aeffects\x12(\n" +
+	"\x10effects_left_out\x18\x04 \x01(\rR\x0eeffectsLeftOut\x126\n" +
 	"\x06counts\x18\x06 \x01(\v2\x1e.isthmus.v1alpha1.EffectCountsR\x06counts\x128\n" +
 	"\aexports\x18\a \x03(\v2\x1e.isthmus.v1alpha1.ExportEffectR\aexports\x12(\n" +
-	"\x10exports_left_out\x18\b \x01(\rR\x0eexportsLeftOut\"j\n" +
+	"\x10exports_left_out\x18\b \x01(\rR\x0eexportsLeftOut\x12\x1a\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\"j\n" +
 	"\fEffectCounts\x12\x12\n" +
 	"\x04fail\x18\x01 \x01(\rR\x04fail\x12\x1c\n" +
 	"\telsewhere\x18\x02 \x01(\rR\telsewhere\x12\x12\n" +
@@ -10535,9 +10535,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bleft_out\x18\x02 \x01(\rR\aleftOut\"\xb6\x01\n" +
 	"\aFinding\x12\x14\n" +
 	"\x05check\x18\x01 \x01(\tR\x05check\x12\x14\n" +
-	"\x05level\x18\x02 \x01(\tR\x05level\x12-\n" +
-	"\x03key\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
-	"\x06source\x18\x04 \x01(\tR\x06source\x12\x12\n" +
+	"\x05level\x18\x02 \x01(\tR\x05level\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12-\n" +
+	"\x03key\x18\x03 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x12\n" +
 	"\x04path\x18\x05 \x01(\tR\x04path\x12\x12\n" +
 	"\x04what\x18\x06 \x01(\tR\x04what\x12\x10\n" +
 	"\x03fix\x18\a \x01(\tR\x03fix\"\xb4\x01\n" +
@@ -10545,9 +10545,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ObjectKeyR\x03key\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\tR\brevision\x12\x12\n" +
+	"\x04diff\x18\x06 \x01(\tR\x04diff\x12\x12\n" +
 	"\x04held\x18\x04 \x01(\fR\x04held\x12\x1a\n" +
-	"\bunusable\x18\x05 \x01(\tR\bunusable\x12\x12\n" +
-	"\x04diff\x18\x06 \x01(\tR\x04diff\"\xc6\x01\n" +
+	"\bunusable\x18\x05 \x01(\tR\bunusable\"\xc6\x01\n" +
 	"\x06Effect\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12'\n" +
 	"\x03app\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x122\n" +
@@ -10734,21 +10734,21 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06source\x18\x04 \x01(\tR\x06source\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\tR\x05state\x12\x12\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x16\n" +
+	"\x06unwell\x18\x11 \x01(\tR\x06unwell\x12\x12\n" +
 	"\x04zone\x18\x06 \x01(\tR\x04zone\x12\"\n" +
 	"\rsince_unix_ms\x18\a \x01(\x03R\vsinceUnixMs\x12\x18\n" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x18\n" +
 	"\aruntime\x18\t \x01(\tR\aruntime\x12\x1a\n" +
 	"\bidentity\x18\n" +
-	" \x01(\tR\bidentity\x12\x1a\n" +
-	"\brevision\x18\v \x01(\x04R\brevision\x12\x1c\n" +
-	"\tdelivered\x18\f \x01(\bR\tdelivered\x12'\n" +
-	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\x12\x1d\n" +
+	" \x01(\tR\bidentity\x12\x1d\n" +
 	"\n" +
-	"plain_text\x18\x0e \x01(\bR\tplainText\x12#\n" +
+	"plain_text\x18\x0e \x01(\bR\tplainText\x12\x1a\n" +
+	"\brevision\x18\v \x01(\x04R\brevision\x12'\n" +
+	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\x12\x1c\n" +
+	"\tdelivered\x18\f \x01(\bR\tdelivered\x12#\n" +
 	"\rtrust_anchors\x18\x0f \x03(\tR\ftrustAnchors\x12\x1a\n" +
-	"\bposition\x18\x10 \x01(\tR\bposition\x12\x16\n" +
-	"\x06unwell\x18\x11 \x01(\tR\x06unwell\"K\n" +
+	"\bposition\x18\x10 \x01(\tR\bposition\"K\n" +
 	"\rEventsRequest\x12\"\n" +
 	"\rsince_unix_ms\x18\x01 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\"A\n" +
@@ -10988,12 +10988,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03use\x18\x01 \x01(\tR\x03use\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
 	"\asubject\x18\x03 \x01(\tR\asubject\x12!\n" +
-	"\ftrust_domain\x18\x04 \x01(\tR\vtrustDomain\x12+\n" +
+	"\ftrust_domain\x18\x04 \x01(\tR\vtrustDomain\x12\x14\n" +
+	"\x05state\x18\t \x01(\tR\x05state\x12+\n" +
 	"\x12not_before_unix_ms\x18\x05 \x01(\x03R\x0fnotBeforeUnixMs\x12)\n" +
 	"\x11not_after_unix_ms\x18\x06 \x01(\x03R\x0enotAfterUnixMs\x12 \n" +
 	"\vfingerprint\x18\a \x01(\tR\vfingerprint\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\x12\x14\n" +
-	"\x05state\x18\t \x01(\tR\x05state\"\xa3\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xa3\x01\n" +
 	"\vStoreStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x14\n" +
