@@ -84,30 +84,6 @@ func appMetadata(a catalog.App) *v1alpha1.Metadata {
 	return &v1alpha1.Metadata{Namespace: a.Namespace, Name: a.ID}
 }
 
-func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
-	spec := &v1alpha1.AppEndpointsSpec{Actors: actorsToProto(s.Actors)}
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
-		m := &v1alpha1.Endpoint{App: e.App.ID}
-		if e.App.Namespace != s.App.Namespace {
-			m.Namespace = e.App.Namespace
-		}
-		for _, r := range e.Routes {
-			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority}
-			if r.Weight != catalog.DefaultWeight {
-				route.Weight = proto.Uint32(r.Weight)
-			}
-			m.Routes = append(m.Routes, route)
-		}
-		if e.WhenStale != catalog.Withdraw {
-			m.WhenStale = e.WhenStale.String()
-		}
-		m.Locality = e.Locality.String()
-		spec.Endpoints = append(spec.Endpoints, m)
-	}
-	return &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: string(catalog.KindAppEndpoints), Metadata: appMetadata(s.App), Spec: spec}
-}
-
 // EncodeJSON is an object as a key-value store holds it: compact, fields in the
 // order of their definition, defaults left out, the same bytes for the same object.
 func EncodeJSON(obj catalog.Object) []byte { return EncodeJSONAt(obj, "") }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"unique"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
@@ -169,6 +171,31 @@ func (v *validator) route(r *v1alpha1.Route, path func(string) string) catalog.R
 		v.refuse(path("weight"), fmt.Sprintf("%d is out of bounds", spec.Weight), fmt.Sprintf("write a number from 0 to %d", catalog.MaxWeight))
 	}
 	return spec
+}
+
+// endpointsToProto is the message of a selection, with defaults left out.
+func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
+	spec := &v1alpha1.AppEndpointsSpec{Actors: actorsToProto(s.Actors)}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		m := &v1alpha1.Endpoint{App: e.App.ID}
+		if e.App.Namespace != s.App.Namespace {
+			m.Namespace = e.App.Namespace
+		}
+		for _, r := range e.Routes {
+			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority}
+			if r.Weight != catalog.DefaultWeight {
+				route.Weight = proto.Uint32(r.Weight)
+			}
+			m.Routes = append(m.Routes, route)
+		}
+		if e.WhenStale != catalog.Withdraw {
+			m.WhenStale = e.WhenStale.String()
+		}
+		m.Locality = e.Locality.String()
+		spec.Endpoints = append(spec.Endpoints, m)
+	}
+	return &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: string(catalog.KindAppEndpoints), Metadata: appMetadata(s.App), Spec: spec}
 }
 
 // intern makes equal names share their memory, and keeps a name from holding on to

@@ -185,7 +185,7 @@ func TestARampThatMakesNoDifferenceIsNotInThePlan(t *testing.T) {
 func TestAnExplanationTellsOfShardsDrainingAndRamps(t *testing.T) {
 	addresses := Domain(DefaultDomain).GatewayAddresses(orders, "east", "15443", 3)
 	v := viewWith(
-		Route{Cluster: "east", Weight: 1, Gateway: true, Ready: 3, Draining: 1, Ramp: 25, Addresses: addresses},
+		Route{RouteSpec: RouteSpec{Cluster: "east", Weight: 1}, Gateway: true, Ready: 3, Draining: 1, Ramp: 25, Addresses: addresses},
 		to("west", 1, 1, Ready, "w:1"),
 		to("far", 2, 1, Ready, "f:1"),
 	)

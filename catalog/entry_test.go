@@ -16,7 +16,7 @@ func viewWith(routes ...Route) *View {
 }
 
 func to(cluster string, priority, weight uint32, state RouteState, addresses ...string) Route {
-	return Route{Cluster: cluster, Priority: priority, Weight: weight, State: state, Ready: uint32(len(addresses)), Addresses: addresses}
+	return Route{RouteSpec: RouteSpec{Cluster: cluster, Priority: priority, Weight: weight}, State: state, Ready: uint32(len(addresses)), Addresses: addresses}
 }
 
 func TestWeightsShareOutOnePriority(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAnExplanationNamesEveryRoute(t *testing.T) {
 	v := viewWith(
 		to("far", 2, 1, Ready, "f:1"),
 		to("west", 0, 1, Empty),
-		Route{Cluster: "east", Priority: 1, Weight: 3, Gateway: true, Ready: 4, Addresses: []string{host}},
+		Route{RouteSpec: RouteSpec{Cluster: "east", Priority: 1, Weight: 3}, Gateway: true, Ready: 4, Addresses: []string{host}},
 	)
 	d := v.Explain(orders)
 	if d.Outcome != OK || d.Address != host || d.Gateway+":15443" != host || d.Cluster != "east" || d.Revision != 7 || d.Rule != DefaultRule {
@@ -172,7 +172,7 @@ func TestARuleNamesItsLine(t *testing.T) {
 
 func TestWhatIsLeftToAnotherResolverIsNotUsable(t *testing.T) {
 	e := NewEntry(orders, Rule{}, []Route{
-		{Cluster: "west", Weight: 1, State: Delegated, Local: true},
+		{RouteSpec: RouteSpec{Cluster: "west", Weight: 1}, State: Delegated, Local: true},
 		to("east", 1, 1, Ready, "e:1"),
 	})
 	if address, route := e.Pick(); address != "e:1" || route == nil || route.Cluster != "east" {

@@ -23,12 +23,11 @@ func (e *Endpoint) Plan(own string, known Reachability) *Plan {
 		r := &routes[i]
 		if spec.Cluster == LocalCluster || spec.Cluster == own {
 			*r = known.Local()
-			r.Cluster, r.Local = own, true
+			r.Local, spec.Cluster = true, own
 		} else {
 			*r = known.Remote(spec.Cluster)
-			r.Cluster = spec.Cluster
 		}
-		r.Priority, r.Weight = spec.Priority, spec.Weight
+		r.RouteSpec = spec
 		switch {
 		case r.State == Lapsed && e.WhenStale == Withdraw:
 			r.State, r.Addresses, r.Instances, r.Zones = LeaseExpired, nil, nil, nil

@@ -37,9 +37,8 @@ func (s RouteState) String() string {
 
 // Route is one way to an app, with its state. It is immutable.
 type Route struct {
-	Cluster   string // the cluster's own name, also for the caller's cluster
-	Priority  uint32
-	Weight    uint32
+	RouteSpec // as the selection has it; Cluster is the cluster's own name, also for the caller's cluster
+
 	State     RouteState
 	Local     bool     // in the caller's own cluster
 	Gateway   bool     // Addresses lead through a gateway
@@ -117,9 +116,8 @@ func reachable(r Route) Route {
 }
 
 func (r *Route) equal(o *Route) bool {
-	return r.Cluster == o.Cluster && r.Priority == o.Priority && r.Weight == o.Weight && r.State == o.State &&
-		r.Local == o.Local && r.Gateway == o.Gateway && r.Ramp == o.Ramp && r.Ready == o.Ready && r.Draining == o.Draining &&
-		sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances) && r.Zones.Equal(o.Zones)
+	return r.RouteSpec == o.RouteSpec && r.State == o.State && r.Local == o.Local && r.Gateway == o.Gateway && r.Ramp == o.Ramp &&
+		r.Ready == o.Ready && r.Draining == o.Draining && sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances) && r.Zones.Equal(o.Zones)
 }
 
 // sameAddresses compares fast if routes share a slice.

@@ -15,7 +15,7 @@ func benchView(callees, instances int) (*View, []App) {
 		for j := range instances {
 			addresses = append(addresses, fmt.Sprintf("10.1.%d.%d:50002", i%250, j))
 		}
-		edits = append(edits, Edit[*Entry]{App: app, Value: NewEntry(app, Rule{}, []Route{{Cluster: "west", Weight: 1, Local: true, Ready: uint32(instances), Addresses: addresses}})})
+		edits = append(edits, Edit[*Entry]{App: app, Value: NewEntry(app, Rule{}, []Route{{RouteSpec: RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: uint32(instances), Addresses: addresses}})})
 	}
 	return &View{Entries: Table[*Entry]{}.With(edits...)}, apps
 }

@@ -22,8 +22,8 @@ import (
 func received(t testing.TB, revision uint64, addresses ...string) *mirror {
 	t.Helper()
 	entry := catalog.NewEntry(orders, catalog.TextRule("a rule"), []catalog.Route{
-		{Cluster: "west", Weight: 1, Local: true, Ready: uint32(len(addresses)), Addresses: addresses},
-		{Cluster: "east", Priority: 1, Weight: 1, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
+		{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: uint32(len(addresses)), Addresses: addresses},
+		{RouteSpec: catalog.RouteSpec{Cluster: "east", Priority: 1, Weight: 1}, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
 	})
 	m, err := (*mirror)(nil).with(&pb.WatchResponse{
 		Revision: revision, Open: true, Put: []*pb.ViewEntry{wire.Entry(entry)},

@@ -135,7 +135,7 @@ func (l *locals) left(app catalog.App) (entry *catalog.Entry, open bool) {
 		return entry, false
 	case !ok && l.base.Open:
 		return catalog.NewEntry(app, catalog.Rule{}, []catalog.Route{
-			{Cluster: l.r.cluster, Weight: catalog.DefaultWeight, Local: true, State: catalog.Delegated},
+			{RouteSpec: catalog.RouteSpec{Cluster: l.r.cluster, Weight: catalog.DefaultWeight}, Local: true, State: catalog.Delegated},
 		}), true
 	}
 	return nil, false

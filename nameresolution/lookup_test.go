@@ -32,7 +32,7 @@ func following(callees, instances int, span func(context.Context) trace.Span) (*
 			addresses[j] = fmt.Sprintf("10.1.%d.%d:50002", i%250, j)
 		}
 		edits[i] = catalog.Edit[*catalog.Entry]{App: apps[i], Value: catalog.NewEntry(apps[i], catalog.Rule{}, []catalog.Route{
-			{Cluster: "west", Weight: 1, Local: true, Ready: uint32(instances), Addresses: addresses},
+			{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: uint32(instances), Addresses: addresses},
 		})}
 	}
 	r.serve(&catalog.View{Revision: 1, Entries: catalog.Table[*catalog.Entry]{}.With(edits...), Gateways: &catalog.Gateways{}})
@@ -43,8 +43,8 @@ func TestASidecarKnowsItsZone(t *testing.T) {
 	const own = "10.0.0.9:50001"
 	self := func(zones *catalog.Zones) *catalog.View {
 		routes := []catalog.Route{
-			{Cluster: "east", Weight: 1, Gateway: true, Ready: 1, Addresses: []string{own}, Instances: []uint32{7}, Zones: catalog.NewZones([]string{"c"})},
-			{Cluster: "west", Weight: 1, Local: true, Ready: 2, Addresses: []string{"10.0.0.8:50001", own}, Zones: zones},
+			{RouteSpec: catalog.RouteSpec{Cluster: "east", Weight: 1}, Gateway: true, Ready: 1, Addresses: []string{own}, Instances: []uint32{7}, Zones: catalog.NewZones([]string{"c"})},
+			{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: 2, Addresses: []string{"10.0.0.8:50001", own}, Zones: zones},
 		}
 		return &catalog.View{Entries: catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: checkout, Value: catalog.NewEntry(checkout, catalog.Rule{}, routes)})}
 	}

@@ -201,10 +201,9 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 		return catalog.Route{}, err
 	}
 	return catalog.Route{
-		Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), State: s,
+		RouteSpec: catalog.RouteSpec{Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight()}, State: s,
 		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
-		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones,
-	}, nil
+		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones}, nil
 }
 
 // checkRoute holds a route to the bounds of the rules.

@@ -13,19 +13,19 @@ var orders = catalog.App{Namespace: "shop", ID: "orders"}
 
 func example() *catalog.Entry {
 	return catalog.NewEntry(orders, catalog.TextRule("AppEndpoints shop/checkout, spec.endpoints[0] (line 7)"), []catalog.Route{
-		{Cluster: "west", Weight: 1, Local: true, Ready: 2, Addresses: []string{"10.0.0.1:50002", "10.0.0.2:50002"}},
-		{Cluster: "east", Priority: 1, Weight: 90, Gateway: true, Ready: 3, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
-		{Cluster: "north", Priority: 1, Weight: 10, State: catalog.LeaseExpired},
+		{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: 2, Addresses: []string{"10.0.0.1:50002", "10.0.0.2:50002"}},
+		{RouteSpec: catalog.RouteSpec{Cluster: "east", Priority: 1, Weight: 90}, Gateway: true, Ready: 3, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
+		{RouteSpec: catalog.RouteSpec{Cluster: "north", Priority: 1, Weight: 10}, State: catalog.LeaseExpired},
 	})
 }
 
 // held is an entry with a route that is damped, which is held back unless it is the only one.
 func held(others ...catalog.Route) *catalog.Entry {
 	return catalog.NewEntry(orders, catalog.TextRule("a rule"), append(others,
-		catalog.Route{Cluster: "east", Priority: 1, Weight: 1, State: catalog.Damped, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}))
+		catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "east", Priority: 1, Weight: 1}, State: catalog.Damped, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}))
 }
 
-var here = catalog.Route{Cluster: "west", Weight: 1, Local: true, Ready: 1, Addresses: []string{"10.0.0.1:50002"}}
+var here = catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: 1, Addresses: []string{"10.0.0.1:50002"}}
 
 // A sidecar that does not know of damping calls where one that does would.
 func TestDampedIsSentSoThatOlderSidecarsDoWhatIsRight(t *testing.T) {
@@ -47,8 +47,8 @@ func TestDampedIsSentSoThatOlderSidecarsDoWhatIsRight(t *testing.T) {
 // ramping has shards, draining instances and ramps.
 func ramping() *catalog.Entry {
 	return catalog.NewEntry(orders, catalog.TextRule("a rule"), []catalog.Route{
-		{Cluster: "west", Weight: 1, Local: true, Ready: 1, Draining: 2, Ramp: 25, Addresses: []string{"10.0.0.1:50002"}},
-		{Cluster: "east", Priority: 1, Weight: 90, Gateway: true, Ready: 12, Draining: 1, Ramp: 50,
+		{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: 1, Draining: 2, Ramp: 25, Addresses: []string{"10.0.0.1:50002"}},
+		{RouteSpec: catalog.RouteSpec{Cluster: "east", Priority: 1, Weight: 90}, Gateway: true, Ready: 12, Draining: 1, Ramp: 50,
 			Addresses: catalog.Domain("isthmus.internal").GatewayAddresses(orders, "east", "15443", 12)},
 	})
 }

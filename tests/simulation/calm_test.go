@@ -280,7 +280,7 @@ func (w *world) routes(c *cluster, objects map[catalog.Key]catalog.Object, calle
 		}
 	}
 	for _, spec := range specs {
-		r := catalog.Route{Cluster: spec.Cluster, Priority: spec.Priority, Weight: spec.Weight}
+		r := catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: spec.Cluster, Priority: spec.Priority, Weight: spec.Weight}}
 		if spec.Cluster == catalog.LocalCluster {
 			r.Cluster = c.name
 		}

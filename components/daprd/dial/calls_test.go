@@ -49,7 +49,7 @@ func TestCallsAreCountedByCluster(t *testing.T) {
 	mustCall(t, again)
 	w.wantCalls(t, "east", 5, map[codes.Code]uint64{codes.Unimplemented: 1})
 
-	w.setRoutes(nil, catalog.Route{Cluster: "west", Local: true, Weight: 1})
+	w.setRoutes(nil, catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true})
 	begun := uint64(5)
 	for { // until the channel has the view
 		if _, err := call(t, again); err != nil {

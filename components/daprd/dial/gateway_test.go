@@ -208,13 +208,13 @@ func (w *testDialer) setRoutesOf(app catalog.App, gateways map[string][]string, 
 
 // gatewayRoute is a route through a cluster's gateways to one instance.
 func gatewayRoute(cluster string, priority uint32) catalog.Route {
-	return catalog.Route{Cluster: cluster, Priority: priority, Weight: 1, Gateway: true, Ready: 1,
+	return catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: cluster, Priority: priority, Weight: 1}, Gateway: true, Ready: 1,
 		Addresses: catalog.Domain(catalog.DefaultDomain).GatewayAddresses(orders, cluster, "15443", 0)}
 }
 
 // localRoute is a route to instances in the caller's own cluster.
 func localRoute(addresses ...string) catalog.Route {
-	return catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: uint32(len(addresses)), Addresses: addresses}
+	return catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: uint32(len(addresses)), Addresses: addresses}
 }
 
 // dial dials orders as daprd does after a lookup.

@@ -283,7 +283,7 @@ func (h *history) publish() {
 	gateways := map[string][]string{}
 	leads := map[string]bool{}
 	for _, c := range h.clusters {
-		r := catalog.Route{Cluster: c.name, Priority: c.priority, Weight: c.weight, Ramp: c.ramp, State: c.state, Ready: uint32(len(c.instances))}
+		r := catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: c.name, Priority: c.priority, Weight: c.weight}, Ramp: c.ramp, State: c.state, Ready: uint32(len(c.instances))}
 		var addresses []string
 		for _, i := range c.instances {
 			addresses = append(addresses, i.address)

@@ -26,7 +26,7 @@ func local(ready ...string) catalog.Route {
 }
 
 func remote(state catalog.RouteState) catalog.Route {
-	return catalog.Route{Cluster: "east", Weight: 1, Priority: 1, State: state}
+	return catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "east", Weight: 1, Priority: 1}, State: state}
 }
 
 // TestACalleeThatNobodyOffers is a fault once somebody has offered it.

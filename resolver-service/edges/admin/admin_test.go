@@ -244,8 +244,8 @@ func TestAViewIsShownWhole(t *testing.T) {
 		t.Errorf("before there is one: %d", code)
 	}
 	orders := catalog.NewEntry(catalog.App{Namespace: "shop", ID: "orders"}, catalog.TextRule("the rule"), []catalog.Route{
-		{Cluster: "west", State: catalog.Empty, Weight: 1, Local: true},
-		{Cluster: "east", Priority: 1, Weight: 1, Gateway: true, Ready: 2, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
+		{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, State: catalog.Empty, Local: true},
+		{RouteSpec: catalog.RouteSpec{Cluster: "east", Priority: 1, Weight: 1}, Gateway: true, Ready: 2, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}},
 	})
 	f.view = &catalog.View{Revision: 7, Gateways: &catalog.Gateways{Addresses: map[string][]string{"east": {"203.0.113.7:15443"}}}}
 	f.view.Entries = f.view.Entries.With(catalog.Edit[*catalog.Entry]{App: orders.App, Value: orders})

@@ -24,9 +24,9 @@ func viewOf(routes ...catalog.Route) *catalog.View {
 }
 
 var (
-	viaEast = catalog.Route{Cluster: "east", Weight: 1, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}
-	here    = catalog.Route{Cluster: "west", Local: true, Weight: 1, Ready: 1, Addresses: []string{"10.0.0.1:50002"}}
-	gone    = catalog.Route{Cluster: "east", Weight: 1, Gateway: true, State: catalog.LeaseExpired}
+	viaEast = catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "east", Weight: 1}, Gateway: true, Ready: 1, Addresses: []string{"orders.shop.east.isthmus.internal:15443"}}
+	here    = catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: 1, Addresses: []string{"10.0.0.1:50002"}}
+	gone    = catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: "east", Weight: 1}, Gateway: true, State: catalog.LeaseExpired}
 )
 
 // poll is the callers of one cluster, and the state of its lease.

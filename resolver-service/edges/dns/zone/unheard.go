@@ -51,7 +51,7 @@ func withRoutes(entry *catalog.Entry, unheard []string) *catalog.Entry {
 	routes := append(make([]catalog.Route, 0, len(entry.Routes)+len(unheard)), entry.Routes...)
 	for _, cluster := range unheard {
 		if routeTo(entry, cluster) == nil {
-			routes = append(routes, catalog.Route{Cluster: cluster, Priority: 1, Weight: catalog.DefaultWeight, State: catalog.Unheard})
+			routes = append(routes, catalog.Route{RouteSpec: catalog.RouteSpec{Cluster: cluster, Priority: 1, Weight: catalog.DefaultWeight}, State: catalog.Unheard})
 		}
 	}
 	if len(routes) == len(entry.Routes) {
