@@ -68,9 +68,7 @@ type Decision struct {
 
 // RouteDecision is one route of a lookup.
 type RouteDecision struct {
-	Cluster  string
-	Priority uint32
-	Weight   uint32
+	RouteSpec
 	Ready    int  // instances ready behind it
 	Taken    bool // this lookup took the route
 	Reason   string

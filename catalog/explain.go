@@ -46,7 +46,7 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 	for i := range e.Routes {
 		r := &e.Routes[i]
 		d.Routes[i] = RouteDecision{
-			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: int(r.Ready),
+			RouteSpec: r.RouteSpec, Ready: int(r.Ready),
 			Taken: r == taken, Reason: e.routeReason(r, taken), Shards: r.Shards(), Draining: int(r.Draining), Ramp: int(r.Ramp),
 			Zones: r.Zones.String(),
 		}

@@ -96,7 +96,7 @@ func TestSharesOfALookupDecideWhetherItGoesElsewhere(t *testing.T) {
 	decision := func(shares ...float64) *catalog.Decision {
 		d := &catalog.Decision{Outcome: catalog.OK}
 		for i, share := range shares {
-			d.Routes = append(d.Routes, catalog.RouteDecision{Cluster: fmt.Sprint("c", i), Share: share})
+			d.Routes = append(d.Routes, catalog.RouteDecision{RouteSpec: catalog.RouteSpec{Cluster: fmt.Sprint("c", i)}, Share: share})
 		}
 		return d
 	}

@@ -35,7 +35,7 @@ func (g *Graph) resolveFrom(cluster string, caller, app catalog.App) catalog.Dec
 		return d
 	}
 	ready := g.exports.exportable(n)
-	d.Routes = []catalog.RouteDecision{{Cluster: g.cfg.Cluster, Weight: catalog.DefaultWeight, Ready: len(ready), Draining: int(n.draining)}}
+	d.Routes = []catalog.RouteDecision{{RouteSpec: catalog.RouteSpec{Cluster: g.cfg.Cluster, Weight: catalog.DefaultWeight}, Ready: len(ready), Draining: int(n.draining)}}
 	d.Cluster, d.Gateway = g.cfg.Cluster, g.cfg.Domain.Host(app, g.cfg.Cluster)
 	route := &d.Routes[0]
 	if len(ready) == 0 {
