@@ -71,11 +71,8 @@ func Decision(d *catalog.Decision) *pb.Decision {
 		Outcome: d.Outcome.String(), Address: d.Address, Cluster: d.Cluster, Gateway: d.Gateway,
 		Rule: d.Rule, Revision: d.Revision, Reason: d.Reason, Routes: make([]*pb.RouteDecision, len(d.Routes)), Notes: d.Notes,
 	}
-	for i, r := range d.Routes {
-		m.Routes[i] = &pb.RouteDecision{
-			Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken || r.Share > 0, Reason: r.Reason,
-			Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault,
-		}
+	for i := range d.Routes {
+		m.Routes[i] = routeDecision(&d.Routes[i])
 	}
 	return m
 }
