@@ -257,3 +257,24 @@ func compare(t *testing.T, types map[string]string, path string, value map[strin
 		}
 	}
 }
+
+// TestTextsStayTexts in YAML, also for readers of older versions, and nothing in JSON is unseen.
+func TestTextsStayTexts(t *testing.T) {
+	call := &v1alpha1.Call{Guard: "off", Rule: "12:30", Lacks: "true", Cluster: "a\x7f\u202e\u2028b \U0001f600 <x>"}
+	var asYAML, asJSON bytes.Buffer
+	if err := errors.Join(Print(&asYAML, YAML, "Call", call), Print(&asJSON, JSON, "Call", call)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nguard: \"off\"\n", "\nrule: \"12:30\"\n", "\nlacks: \"true\"\n", "\ndeclared: false\n", "\nletIn: 0\n"} {
+		if !strings.Contains(asYAML.String(), want) {
+			t.Errorf("no %q in\n%s", want, asYAML.String())
+		}
+	}
+	if want := `"cluster": "a\u007f\u202e\u2028b ` + "\U0001f600" + ` <x>",`; !strings.Contains(asJSON.String(), want) {
+		t.Errorf("no %s in\n%s", want, asJSON.String())
+	}
+	var back struct{ Cluster string }
+	if err := json.Unmarshal(asJSON.Bytes(), &back); err != nil || back.Cluster != call.GetCluster() {
+		t.Errorf("%q came back as %q, %v", call.GetCluster(), back.Cluster, err)
+	}
+}
