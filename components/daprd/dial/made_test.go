@@ -75,6 +75,15 @@ func TestNothingConnectedIsReportedWithItsReason(t *testing.T) {
 	if len(got) != 1 || got[0].Cluster != "" || got[0].Failed != 1 || got[0].Code != codes.Unavailable.String() || got[0].Why == "" {
 		t.Errorf("reported: %+v", got)
 	}
+	// The service hears of calls that go well by then, so that it does not take one call for all.
+	p := newTimedServer(0)
+	w.setRoutes(nil, localRoute(startGateway(t, p.register).Address))
+	if err := invoke(t.Context(), w.dial(t), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Made(); !slices.Contains(got, nameresolution.Made{App: orders, Cluster: "west", Fine: 1}) {
+		t.Errorf("reported beside it: %+v", got)
+	}
 }
 
 // TestWhenCallsCountAsHanging has calls begin, and be answered, at these times.

@@ -98,6 +98,9 @@ func TestWhatReportsShow(t *testing.T) {
 			"fail calls-failed checkout>orders: 1 call failed in the last minute, for 1s: Unavailable: none of its endpoints is connected: x509: unknown authority" + change},
 		"some calls fail": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Failed: 1, Fine: 50, Code: "Unknown"}),
 			"warn calls-failed checkout>orders: 1 of 51 calls to cluster west failed in the last minute, for 1s: Unknown: the callee's app fails" + change},
+		"hardly any call finds nothing connected": {checkout, &v1alpha1.CallReport{Made: []*v1alpha1.MadeCalls{
+			{Callee: wire.App(orders), Failed: 1, Code: "DeadlineExceeded"}, {Callee: wire.App(orders), Cluster: "west", Fine: 100}, {Callee: wire.App(orders), Cluster: "east", Fine: 100},
+		}}, ""},
 		"hardly any call fails": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Failed: 1, Fine: 500, Code: "Unknown"}), ""},
 		"the callee hangs": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Waiting: 4}),
 			"fail app-health >orders: it is slow or hangs, for 1s: 4 calls wait for an answer in the last minute; calls of shop/checkout"},
@@ -128,6 +131,7 @@ func TestWhenAFaultEnds(t *testing.T) {
 		standing time.Duration // until when at least
 	}{
 		"calls are answered":                            {failing, well, catalog.OK, 15 * time.Second, 10 * time.Second},
+		"nothing was connected, and calls are answered": {made(&v1alpha1.MadeCalls{Failed: 5, Code: "DeadlineExceeded"}), well, catalog.OK, 15 * time.Second, 10 * time.Second},
 		"nobody calls any more":                         {failing, nil, catalog.OK, 65 * time.Second, 55 * time.Second},
 		"calls go on failing":                           {failing, failing, catalog.OK, 0, time.Hour},
 		"lookups would be answered":                     {refused(orders, "not found", 3), nil, catalog.OK, 15 * time.Second, 10 * time.Second},

@@ -185,6 +185,9 @@ func shown(s string) string { return catalog.Printable(s[:min(len(s), maxWhy)]) 
 
 // add takes in an entry. A way that calls go well on gets no record; mu is held.
 func (l *log) add(app catalog.App, e *entry, now time.Time) {
+	if e.source == byCall && e.cluster != "" {
+		l.addFine(app, e, now)
+	}
 	r := l.apps[app][e.way]
 	if r == nil {
 		if e.bad()+e.waiting == 0 {
@@ -209,6 +212,18 @@ func (l *log) add(app catalog.App, e *entry, now time.Time) {
 	}
 	r.waiting = e.waiting
 	r.window[r.slot%slots].add(e.tally)
+}
+
+// addFine has the calls that ended well count beside those that found nothing connected, in whichever
+// cluster; mu is held.
+func (l *log) addFine(app catalog.App, e *entry, now time.Time) {
+	w := e.way
+	w.cluster = ""
+	if r := l.apps[app][w]; r != nil && e.fine > 0 {
+		r.turn(now)
+		r.fineAt = now
+		r.window[r.slot%slots].fine += e.fine
+	}
 }
 
 // room makes a record for an entry, or finds the one without a name; nil if there is no room at all.
