@@ -22,8 +22,8 @@ type Got struct {
 	Err error // ErrNotFound or ErrInvalid, wrapped
 }
 
-// GotOf is what a store of that name has under a key, of at most one pair.
-func GotOf(store string, key catalog.Key, pairs []Pair) (got Got) {
+// gotOf is what a store of that name has under a key, of at most one pair.
+func gotOf(store string, key catalog.Key, pairs []Pair) (got Got) {
 	objects, refused := Decode(pairs)
 	switch {
 	case len(refused) > 0:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Ledger makes Changes of what a key-value store says of its keys: it decodes what is new,
@@ -52,6 +53,24 @@ func (l *Ledger) Apply(put []Pair, deleted []string, at Version) Change {
 	return change
 }
 
+// Refuse refuses what can't be read now, so that the last good object of it stands. It is refused
+// until it is put or deleted.
+func (l *Ledger) Refuse(path string, err error) {
+	key, keyErr := api.ParseKeyPath(path)
+	if keyErr != nil {
+		key = catalog.Key{}
+	}
+	l.refuse(path, Refusal{Key: key, Err: err})
+}
+
+func (l *Ledger) refuse(path string, r Refusal) {
+	if l.refused == nil {
+		l.refused = map[string]Refusal{}
+	}
+	r.Where = l.Prefix + path
+	l.refused[path], l.sorted = r, nil
+}
+
 // Refused is everything that is refused now, ordered by path. It is the caller's.
 func (l *Ledger) Refused() []Refusal {
 	if l.sorted == nil && len(l.refused) > 0 {
@@ -64,12 +83,7 @@ func (l *Ledger) Refused() []Refusal {
 func (l *Ledger) decode(pairs []Pair) []Stored {
 	objects, refused := Decode(pairs)
 	for _, r := range refused {
-		if l.refused == nil {
-			l.refused = map[string]Refusal{}
-		}
-		path := r.Where
-		r.Where = l.Prefix + path
-		l.refused[path], l.sorted = r, nil
+		l.refuse(r.Where, r)
 	}
 	return objects
 }

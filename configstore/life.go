@@ -44,18 +44,25 @@ func (l *Life) Enter(ctx context.Context) (inside context.Context, leave func(),
 	}, nil
 }
 
-// Watch is a call that delivers changes. It returns an error of deliver as it is, and before any
-// other error of run.
-func (l *Life) Watch(ctx context.Context, deliver func(Change) error, run func(ctx context.Context, deliver func(Change) error) error) error {
-	ctx, leave, err := l.Enter(ctx)
+// Do is a call of f, with the context inside it.
+func (l *Life) Do(ctx context.Context, f func(context.Context) error) error {
+	inside, leave, err := l.Enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	return f(inside)
+}
+
+// Watch is a call that delivers changes. It returns an error of deliver as it is, and before any
+// other error of run.
+func (l *Life) Watch(ctx context.Context, deliver func(Change) error, run func(ctx context.Context, deliver func(Change) error) error) error {
 	var delivered error
-	err = run(ctx, func(c Change) error {
-		delivered = deliver(c)
-		return delivered
+	err := l.Do(ctx, func(ctx context.Context) error {
+		return run(ctx, func(c Change) error {
+			delivered = deliver(c)
+			return delivered
+		})
 	})
 	if delivered != nil {
 		return delivered

@@ -52,6 +52,7 @@ const DefaultAddress = agent.DefaultAddress
 
 // Store is a config store in Consul. It is a configstore.ReadWriter.
 type Store struct {
+	configstore.KV
 	config    Config
 	scope     configstore.Scope
 	log       *slog.Logger
@@ -78,6 +79,10 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 		return nil, err
 	}
 	s.writing <- struct{}{}
+	s.KV = configstore.NewKV(configstore.KVServer{
+		Name: "consul", Prefix: c.Prefix, Life: s.life, MaxObject: isthmus.MaxObjectBytes, AtOnce: maxOps,
+		Some: s.pairs, All: s.all, Commit: s.write, Create: s.create, Fail: s.failed,
+	})
 	return s, nil
 }
 
@@ -91,7 +96,7 @@ func (s *Store) Close() error {
 
 // failed is the error of a call: the end of its context or of the store where that is
 // the reason, and otherwise what was tried, with what, and what to do.
-func (s *Store) failed(ctx context.Context, err error, tried string, args ...any) error {
+func (s *Store) failed(ctx context.Context, tried string, err error) error {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -101,7 +106,7 @@ func (s *Store) failed(ctx context.Context, err error, tried string, args ...any
 	default:
 		err = cause // of the heartbeat
 	}
-	return fmt.Errorf("store consul: %s at %s: %w", fmt.Sprintf(tried, args...), s.config.Address, agent.Explain(err, s.policy("read")))
+	return fmt.Errorf("store consul: %s at %s: %w", tried, s.config.Address, agent.Explain(err, s.policy("read")))
 }
 
 // base is what the keys of all objects begin with, in this Consul.

@@ -3,15 +3,12 @@ package consul
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/hashicorp/consul/api"
 
 	isthmus "github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
@@ -152,79 +149,18 @@ func (s *Store) selection() string {
 	return s.config.Prefix + isthmus.KeyPath(s.scope.Selection())
 }
 
-// Get is that of configstore.Reader.
-func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	got, err := s.GetMany(ctx, []catalog.Key{key})
-	if err != nil {
-		return configstore.Stored{}, err
-	}
-	return got[0].Stored, got[0].Err
-}
-
-// GetMany is that of configstore.ManyGetter.
-func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	got := make([]configstore.Got, 0, len(keys))
-	for few := range slices.Chunk(keys, maxOps) {
-		found, err := s.getFew(ctx, few)
-		if err != nil {
-			return nil, s.failed(ctx, err, "get %s", describe(few))
-		}
-		got = append(got, found...)
-	}
-	return got, nil
-}
-
-func describe(keys []catalog.Key) string {
-	if len(keys) == 1 {
-		return keys[0].String()
-	}
-	return fmt.Sprintf("%s and %d more", keys[0], len(keys)-1)
-}
-
-func (s *Store) getFew(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
+// pairs is those of these paths that are there, at one moment.
+func (s *Store) pairs(ctx context.Context, paths []string) ([]configstore.Pair, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	paths := make([]string, len(keys))
-	for i, key := range keys {
-		paths[i] = isthmus.KeyPath(key)
-	}
-	pairs, err := s.transaction(ctx, s.get(paths...), &api.QueryOptions{RequireConsistent: true})
-	if err != nil {
-		return nil, err
-	}
-	if len(pairs) != len(keys) {
-		return nil, agent.ErrHidden
-	}
-	got := make([]configstore.Got, len(keys))
-	for i, p := range pairs {
-		var one snapshot
-		one.add(s, p)
-		got[i] = configstore.GotOf("consul", keys[i], one.pairs)
-	}
-	return got, nil
+	found, err := s.named(ctx, paths, &api.QueryOptions{RequireConsistent: true})
+	return found.pairs, err
 }
 
-// List is that of configstore.Reader.
-func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer leave()
-	limited, cancel := context.WithTimeout(ctx, listTimeout)
+// all is every pair.
+func (s *Store) all(ctx context.Context) ([]configstore.Pair, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	all, err := s.readAll(limited)
-	if err != nil {
-		return nil, nil, s.failed(limited, err, "list %s", s.base())
-	}
-	objects, refused := configstore.Decode(all.pairs)
-	for i := range refused {
-		refused[i].Where = s.config.Prefix + refused[i].Where
-	}
-	return objects, refused, nil
+	found, err := s.readAll(ctx)
+	return found.pairs, err
 }

@@ -19,7 +19,7 @@ func (s *Store) Watch(ctx context.Context, _ configstore.Version, deliver func(c
 	return s.life.Watch(ctx, deliver, func(ctx context.Context, deliver func(configstore.Change) error) error {
 		defer s.transport.CloseIdleConnections() // to a server that may be gone without a word
 		return agent.WithHeartbeat(ctx, s.client, func(ctx context.Context) error {
-			return s.failed(ctx, s.follow(ctx, deliver), "watch %s", s.watched())
+			return s.failed(ctx, "watch "+s.watched(), s.follow(ctx, deliver))
 		})
 	})
 }

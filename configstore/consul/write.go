@@ -12,7 +12,6 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	isthmus "github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 	"github.com/isthmus-mesh/isthmus/internal/live"
@@ -35,64 +34,36 @@ const (
 
 var errBusy = errors.New("others wrote each time in between")
 
-// edit is one write as Consul has it.
-type edit struct {
-	configstore.Write
-	path  string
-	value []byte
-}
-
-// Write is that of configstore.Writer. All writes are one transaction, which Consul has
-// on the disks of most of its servers when Write returns.
-func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	if len(writes) == 0 {
-		return nil, nil
-	}
-	edits, err := encode(writes)
-	if err != nil {
-		return nil, fmt.Errorf("store consul: write: %w", err)
+// write makes all edits in one transaction, which Consul has on the disks of most of its servers
+// when write returns.
+func (s *Store) write(ctx context.Context, edits []configstore.Edit) ([]string, error) {
+	if len(edits) > MaxBatch {
+		return nil, fmt.Errorf("%w: it is %d writes, and Consul takes %d at once; write them in several batches", configstore.ErrTooLarge, len(edits), MaxBatch)
 	}
 	select {
 	case <-s.writing: // those of one process need not race each other
 		defer func() { s.writing <- struct{}{} }()
+		return s.persist(ctx, edits)
 	case <-ctx.Done():
-		return nil, s.failed(ctx, ctx.Err(), "write")
+		return nil, ctx.Err()
 	}
-	revisions, err := s.persist(ctx, edits)
-	if err != nil {
-		return nil, s.failed(ctx, err, "write %s", isthmus.KeyPath(writes[0].Key()))
-	}
-	return revisions, nil
 }
 
-func encode(writes []configstore.Write) ([]edit, error) {
-	if err := configstore.CheckWrites(writes); err != nil {
-		return nil, err
-	}
-	if len(writes) > MaxBatch {
-		return nil, fmt.Errorf("%w: it is %d writes, and Consul takes %d at once; write them in several batches", configstore.ErrTooLarge, len(writes), MaxBatch)
-	}
-	edits := make([]edit, len(writes))
-	for i, w := range writes {
-		edits[i] = edit{Write: w, path: isthmus.KeyPath(w.Key())}
-		if w.Object == nil {
-			continue
-		}
-		var err error
-		if edits[i].value, err = configstore.Encode(w.Object, isthmus.MaxObjectBytes); err != nil {
-			return nil, err
-		}
-	}
-	return edits, nil
+// create writes a key that is not there, without a word in the head: it is no object.
+func (s *Store) create(ctx context.Context, path, value string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	absent := &api.KVPair{Key: s.config.Prefix + path, Value: []byte(value)} // of ModifyIndex 0
+	_, _, err := s.client.KV().CAS(absent, s.options().WithContext(ctx))
+	return err
+}
+
+func (s *Store) options() *api.WriteOptions {
+	return &api.WriteOptions{Namespace: s.config.Namespace, Partition: s.config.Partition}
 }
 
 // persist tries until no other writer comes in between.
-func (s *Store) persist(ctx context.Context, edits []edit) ([]string, error) {
+func (s *Store) persist(ctx context.Context, edits []configstore.Edit) ([]string, error) {
 	for try := range writeAttempts {
 		revisions, err := s.attempt(ctx, edits)
 		if !errors.Is(err, errBusy) {
@@ -107,12 +78,12 @@ func (s *Store) persist(ctx context.Context, edits []edit) ([]string, error) {
 
 // attempt reads what is there, checks that the writes may be made, and makes them if that
 // is still there.
-func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
+func (s *Store) attempt(ctx context.Context, edits []configstore.Edit) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	paths := make([]string, len(edits))
 	for i, e := range edits {
-		paths[i] = e.path
+		paths[i] = e.Path
 	}
 	now, err := s.some(ctx, paths, &api.QueryOptions{RequireConsistent: true})
 	if err != nil {
@@ -121,14 +92,14 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 	held := make(map[string]uint64, len(edits))
 	same := false // a value stays as it is, and with it, perhaps, its index
 	for _, p := range now.pairs {
-		same = same || slices.ContainsFunc(edits, func(e edit) bool { return e.path == p.Path && bytes.Equal(e.value, p.Value) })
+		same = same || slices.ContainsFunc(edits, func(e configstore.Edit) bool { return e.Path == p.Path && bytes.Equal(e.Value, p.Value) })
 		if held[p.Path], err = strconv.ParseUint(p.Revision, 10, 64); err != nil {
 			return nil, err
 		}
 	}
 	for _, e := range edits {
 		revision := configstore.Absent
-		if index := held[e.path]; index > 0 {
+		if index := held[e.Path]; index > 0 {
 			revision = strconv.FormatUint(index, 10)
 		}
 		if err := e.CheckIf(revision); err != nil {
@@ -141,18 +112,18 @@ func (s *Store) attempt(ctx context.Context, edits []edit) ([]string, error) {
 // operations is the transaction that makes the edits. It fails if a key, or the head, is
 // no longer as it was. With carry, the head has the values, which all get the index of the
 // transaction: Consul gives none to a value that stays as it is.
-func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry bool) api.KVTxnOps {
+func (s *Store) operations(edits []configstore.Edit, held map[string]uint64, h head, carry bool) api.KVTxnOps {
 	var ops api.KVTxnOps
 	var paths []string
 	var values [][]byte
 	for _, e := range edits {
-		op := &api.KVTxnOp{Verb: api.KVCAS, Key: s.config.Prefix + e.path, Value: e.value, Index: held[e.path]}
+		op := &api.KVTxnOp{Verb: api.KVCAS, Key: s.config.Prefix + e.Path, Value: e.Value, Index: held[e.Path]}
 		if e.Object == nil {
 			op.Verb = api.KVDeleteCAS
 		}
-		ops, paths = append(ops, op), append(paths, e.path)
+		ops, paths = append(ops, op), append(paths, e.Path)
 		if carry {
-			values = append(values, e.value)
+			values = append(values, e.Value)
 		}
 	}
 	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: h.next(paths, values), Index: h.index})
@@ -160,7 +131,7 @@ func (s *Store) operations(edits []edit, held map[string]uint64, h head, carry b
 	return ops
 }
 
-func (s *Store) commit(ctx context.Context, edits []edit, ops api.KVTxnOps) ([]string, error) {
+func (s *Store) commit(ctx context.Context, edits []configstore.Edit, ops api.KVTxnOps) ([]string, error) {
 	ok, answer, _, err := s.client.KV().Txn(ops, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
 	case err != nil && strings.Contains(err.Error(), "too large"):
@@ -189,9 +160,9 @@ func (s *Store) commit(ctx context.Context, edits []edit, ops api.KVTxnOps) ([]s
 }
 
 // largest is the largest object of some edits, in words.
-func largest(edits []edit) string {
-	most := slices.MaxFunc(edits, func(a, b edit) int { return len(a.value) - len(b.value) })
-	return fmt.Sprintf("%s is %d bytes long", most.Key(), len(most.value))
+func largest(edits []configstore.Edit) string {
+	most := slices.MaxFunc(edits, func(a, b configstore.Edit) int { return len(a.Value) - len(b.Value) })
+	return fmt.Sprintf("%s is %d bytes long", most.Key(), len(most.Value))
 }
 
 // refused is why a transaction was not made.
@@ -209,13 +180,12 @@ func (s *Store) refused(errs api.TxnErrors) error {
 // alone writes an object that is too large for a transaction: a value by itself is sent
 // as it is, so that it may be a third larger. Readers find it as they find what
 // other hands wrote.
-func (s *Store) alone(ctx context.Context, e edit, index uint64) ([]string, error) {
-	pair := &api.KVPair{Key: s.config.Prefix + e.path, Value: e.value, ModifyIndex: index}
-	options := &api.WriteOptions{Namespace: s.config.Namespace, Partition: s.config.Partition}
-	ok, _, err := s.client.KV().CAS(pair, options.WithContext(ctx))
+func (s *Store) alone(ctx context.Context, e configstore.Edit, index uint64) ([]string, error) {
+	pair := &api.KVPair{Key: s.config.Prefix + e.Path, Value: e.Value, ModifyIndex: index}
+	ok, _, err := s.client.KV().CAS(pair, s.options().WithContext(ctx))
 	switch {
 	case err != nil && strings.Contains(err.Error(), "too large"):
-		return nil, fmt.Errorf("%w: %s; Consul says: %w", configstore.ErrTooLarge, largest([]edit{e}), err)
+		return nil, fmt.Errorf("%w: %s; Consul says: %w", configstore.ErrTooLarge, largest([]configstore.Edit{e}), err)
 	case err != nil:
 		return nil, err
 	case !ok:
@@ -225,7 +195,7 @@ func (s *Store) alone(ctx context.Context, e edit, index uint64) ([]string, erro
 	if err != nil {
 		return nil, fmt.Errorf("it is written, but its revision can't be read: %w", err)
 	}
-	if written == nil || string(written.Value) != string(e.value) {
+	if written == nil || string(written.Value) != string(e.Value) {
 		return []string{"0"}, nil // somebody has written since: no later write is for this revision
 	}
 	return []string{strconv.FormatUint(written.ModifyIndex, 10)}, nil

@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
@@ -52,6 +53,7 @@ const (
 
 // Store is a config store on a Dapr component. It is a configstore.ReadWriter.
 type Store struct {
+	configstore.KV
 	config Config
 	scope  configstore.Scope
 	log    *slog.Logger
@@ -62,20 +64,19 @@ type Store struct {
 
 	mu         sync.Mutex // guards all below
 	loaded     component
-	current    *lease
-	connecting chan struct{} // closed when that has ended, in current or failed
-	failed     error
-	closed     bool           // what connects now is not wanted any more
+	current    *lease         // nil: the next who needs one connects
 	background sync.WaitGroup // what Dapr's code and the clients take their time to end
 }
 
-// lease is a connected engine and who uses it. It is closed when it is retired and
-// nobody does.
+// lease is an engine and who uses it. It is closed when it is retired and nobody does.
 type lease struct {
+	ready chan struct{} // closed once it is connected, or err says why not
+	err   error
 	engine
 	settings settings
-	users    int
-	retired  bool
+
+	users   int // guarded by Store.mu, as is retired
+	retired bool
 }
 
 var _ configstore.ReadWriter = (*Store)(nil)
@@ -100,6 +101,9 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 		c.Rescan = DefaultRescan
 	}
 	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: &notices{}, life: configstore.NewLife()}
+	s.KV = configstore.NewKV(configstore.KVServer{
+		Name: "dapr", Prefix: c.Prefix, Life: s.life, MaxObject: api.MaxObjectBytes, Some: s.some, Commit: s.commit, Fail: s.fail,
+	})
 	loaded, err := s.load()
 	if err != nil {
 		return nil, err
@@ -153,60 +157,52 @@ func (s *Store) latest() component {
 
 // acquire is the engine, connected. Who has it must release it.
 func (s *Store) acquire(ctx context.Context) (*lease, error) {
-	for tried := false; ; tried = true {
-		s.mu.Lock()
-		if l := s.current; l != nil && !l.retired {
-			l.users++
-			s.mu.Unlock()
-			return l, nil
-		}
-		if err := s.failed; tried && err != nil && s.connecting == nil {
-			s.mu.Unlock()
-			return nil, err
-		}
-		if s.connecting == nil {
-			done := make(chan struct{})
-			s.connecting = done
-			s.background.Go(func() { s.connect(done) })
-		}
-		wait := s.connecting
-		s.mu.Unlock()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// connect makes an engine. Dapr's code asks Redis for its version with a time of its own,
-// so it may take longer than who waits for it has.
-func (s *Store) connect(done chan struct{}) {
-	defer close(done)
-	l, err := s.newLease()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.connecting, s.failed = nil, err
-	switch {
-	case err != nil:
-	case s.closed:
-		l.close()
-	default:
+	l := s.current
+	if l == nil {
+		l = &lease{ready: make(chan struct{}), users: 1}
 		s.current = l
+		s.background.Go(func() { s.connect(l) })
 	}
+	l.users++
+	s.mu.Unlock()
+	var err error
+	select {
+	case <-l.ready:
+		err = l.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		s.release(l)
+		return nil, err
+	}
+	return l, nil
 }
 
-func (s *Store) newLease() (*lease, error) {
+// connect makes the engine of a lease. Dapr's code asks Redis for its version with a time of its
+// own, so it may take longer than who waits for it has.
+func (s *Store) connect(l *lease) {
+	defer s.release(l)
+	defer close(l.ready)
 	c, err := s.load() // a secret may have been changed
 	if err != nil {
 		c = s.latest() // until the files can be used again
 	}
-	with := settings{component: c, names: names{s.config.Prefix, s.scope}, label: s.config.Label, scrub: s.scrub, log: s.log, once: s.once}
-	e, err := connect(context.Background(), with)
-	if err != nil {
-		return nil, err
+	l.settings = settings{component: c, names: names{s.config.Prefix, s.scope}, label: s.config.Label, scrub: s.scrub, log: s.log, once: s.once}
+	if l.engine, l.err = connect(context.Background(), l.settings); l.err != nil {
+		s.retire(l)
 	}
-	return &lease{engine: e, settings: with}, nil
+}
+
+// retire has the next who needs an engine connect another.
+func (s *Store) retire(l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.retired = true
+	if s.current == l {
+		s.current = nil
+	}
 }
 
 // hold keeps an engine that the caller has from being closed, until one more release.
@@ -222,7 +218,7 @@ func (s *Store) release(l *lease) {
 	l.users--
 	last := l.retired && l.users == 0
 	s.mu.Unlock()
-	if last {
+	if last && l.err == nil {
 		s.background.Go(l.close)
 	}
 }
@@ -238,12 +234,7 @@ func (s *Store) renew(l *lease, why error) {
 			return
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.retired = true
-	if s.current == l {
-		s.current = nil
-	}
+	s.retire(l)
 }
 
 // closeTimeout is how long Close waits for connections to be ended in good manners.
@@ -256,14 +247,13 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.mu.Lock()
-	s.closed = true
-	if l := s.current; l != nil {
-		s.current, l.retired = nil, true
-		if l.users == 0 { // else a subscription has it, whose end is under way
-			s.background.Go(l.close)
-		}
-	}
+	l := s.current
 	s.mu.Unlock()
+	if l != nil {
+		s.hold(l)
+		s.retire(l)
+		s.release(l) // a subscription may have it still, whose end is under way
+	}
 	gone := make(chan struct{})
 	go func() {
 		s.background.Wait()

@@ -20,7 +20,6 @@ type snapshot struct {
 	head   string           // its text; empty where there is none
 	pairs  map[string]held  // by path
 	denied map[string]error // paths that the credentials may not read
-
 }
 
 // engine is one connected store, with the settings of the user's component. Dapr's own
@@ -44,8 +43,8 @@ type writer interface {
 	// A plan without a head leaves the head as it is.
 	commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error
 
-	// reindex makes the index hold just what is there, and says how many objects that is.
-	reindex(ctx context.Context) (int, error)
+	// mayWrite tells why that can't be, and writes nothing.
+	mayWrite(ctx context.Context) error
 }
 
 // plan is what a commit is to do.

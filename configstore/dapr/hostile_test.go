@@ -3,10 +3,12 @@ package dapr
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -103,15 +105,32 @@ func TestRedisClientClosedUnderASubscription(t *testing.T) {
 // TestASubscriptionThatAlwaysEnds holds that a server which ends what listens, and nothing
 // else, is not made to read everything each second.
 func TestASubscriptionThatAlwaysEnds(t *testing.T) {
-	s := &Store{config: Config{Rescan: DefaultRescan}}
-	sub := newSubscription(&watch{store: s, lease: &lease{settings: settings{log: slog.New(slog.DiscardHandler)}}})
-	var pauses []string
-	for range 12 {
-		sub.begun(func() {})
-		pauses = append(pauses, fmt.Sprint(sub.failed("idle session timeout")))
-	}
-	s.background.Wait()
-	if got, want := strings.Join(pauses, " "), "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 12.8s 25.6s 30s 30s"; got != want {
-		t.Errorf("pauses %s; want %s", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &Store{config: Config{Rescan: DefaultRescan}}
+		server := &endsAtOnce{}
+		set := settings{log: slog.New(slog.DiscardHandler), scrub: &scrubber{}}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		(&watch{store: s, lease: &lease{engine: server, settings: set}, hints: newHints()}).subscribe(ctx)
+		s.background.Wait()
+		var pauses []string
+		for i, at := range server.asked[1:] {
+			pauses = append(pauses, fmt.Sprint(at.Sub(server.asked[i])))
+		}
+		if got, want := strings.Join(pauses, " "), "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 12.8s 25.6s 30s 30s"; got != want {
+			t.Errorf("pauses %s; want %s", got, want)
+		}
+	})
+}
+
+// endsAtOnce is an engine whose subscriptions end when they have begun.
+type endsAtOnce struct {
+	engine
+	asked []time.Time
+}
+
+func (e *endsAtOnce) listen(_ context.Context, to *hints) error {
+	e.asked = append(e.asked, time.Now())
+	to.begin()
+	return errors.New("idle session timeout")
 }

@@ -15,7 +15,6 @@ import (
 
 	kubeclient "github.com/dapr/components-contrib/common/authentication/kubernetes"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
@@ -135,18 +134,6 @@ func (k *kubernetesEngine) update(ctx context.Context, m *corev1.ConfigMap) erro
 	defer cancel()
 	_, err := k.client.CoreV1().ConfigMaps(m.Namespace).Update(ctx, m, metav1.UpdateOptions{})
 	return err
-}
-
-// reindex has nothing to do but to count: a ConfigMap is its own index.
-func (k *kubernetesEngine) reindex(ctx context.Context) (int, error) {
-	all, err := k.list(ctx)
-	n := 0
-	for path := range all.pairs {
-		if _, err := api.ParseKeyPath(path); err == nil {
-			n++
-		}
-	}
-	return n, err
 }
 
 // mayWrite replaces the ConfigMap with itself, in a dry run.

@@ -2,12 +2,16 @@ package dapr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/dapr/components-contrib/configuration"
 	"github.com/dapr/components-contrib/metadata"
+
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // hints is what a subscription has told since it was last asked. It holds at most
@@ -15,51 +19,124 @@ import (
 type hints struct {
 	news chan struct{} // has one element while there is something to take
 
-	mu     sync.Mutex
-	paths  map[string]bool
-	many   bool   // more than could be held: everything may have changed
-	failed string // why the subscription may have ended
+	mu        sync.Mutex
+	listening bool // a subscription has begun and not ended
+	hinted
+}
+
+// hinted is what a hints holds.
+type hinted struct {
+	paths map[string]bool
+	told  bool // something may have changed
+	many  bool // more than could be held: everything may have changed
+	begun bool // a subscription has begun
 }
 
 const mostHints = 1000
 
-func newHints() *hints { return &hints{news: make(chan struct{}, 1), paths: map[string]bool{}} }
+func newHints() *hints { return &hints{news: make(chan struct{}, 1)} }
 
-func (h *hints) add(paths []string, failed string) {
+// change makes a change under the lock, and says so.
+func (h *hints) change(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, path := range paths {
-		h.paths[path] = true
-	}
-	if len(h.paths) > mostHints {
-		h.many = true
-		clear(h.paths)
-	}
-	if failed != "" {
-		h.failed = failed
-	}
+	change()
 	select {
 	case h.news <- struct{}{}:
 	default:
 	}
 }
 
-func (h *hints) take() (paths map[string]bool, many bool, failed string) {
+// add hints at paths, or at anything.
+func (h *hints) add(paths ...string) {
+	h.change(func() {
+		h.told = true
+		for _, path := range paths {
+			if h.paths == nil {
+				h.paths = map[string]bool{}
+			}
+			h.paths[path] = true
+		}
+		if len(h.paths) > mostHints {
+			h.many, h.paths = true, nil
+		}
+	})
+}
+
+// begin notes that a subscription has begun.
+func (h *hints) begin() { h.change(func() { h.begun, h.listening = true, true }) }
+
+// end notes that none is there any more, and tells whether one had begun.
+func (h *hints) end() (was bool) {
+	h.mu.Lock()
+	was, h.listening = h.listening, false
+	h.mu.Unlock()
+	if was {
+		h.add()
+	}
+	return was
+}
+
+func (h *hints) take() hinted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	paths, many, failed = h.paths, h.many, h.failed
-	h.paths, h.many, h.failed = map[string]bool{}, false, ""
-	return paths, many, failed
+	all := h.hinted
+	h.hinted = hinted{}
+	return all
+}
+
+func (h *hints) listens() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.listening
+}
+
+// How soon a subscription is tried again, after the first failure and after many, and how
+// long one must have lasted for its end to be nothing out of the ordinary.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 30 * time.Second
+	lasting      = 5 * time.Second
+)
+
+// subscribe keeps a Watch told until its context ends. Where nobody can be subscribed to, the Watch
+// goes on by looking. Subscriptions that end as soon as they have begun are tried ever more
+// seldom, since everything is read each time.
+func (w *watch) subscribe(ctx context.Context) {
+	s, l := w.store, w.lease
+	s.hold(l) // it may take longer to end than a Watch may wait
+	s.background.Go(func() {
+		defer s.release(l)
+		for failures := 0; ctx.Err() == nil; failures++ {
+			began := time.Now()
+			err := l.listen(ctx, w.hints)
+			begun, set := w.hints.end(), l.settings
+			if begun && time.Since(began) > lasting {
+				failures = 0
+			}
+			switch {
+			case ctx.Err() != nil:
+				return
+			case begun:
+				set.log.Debug("subscription given up", "store", set.where(), "err", set.scrub.err(err))
+			default:
+				set.once.say(set.log, "subscribe", "the store can't be subscribed to; changes are found by looking",
+					"every", s.config.Heartbeat, "store", set.where(), "err", set.scrub.err(err))
+			}
+			live.Sleep(ctx, live.Backoff(firstPause, longestPause, failures))
+		}
+	})
 }
 
 // listener is an engine that is told by its server's own protocol.
 type listener interface {
-	// listen has the hints told what changes, until stop, which waits for the end of it.
-	listen(ctx context.Context, to *hints) (stop func(), err error)
+	// listen says when it begins to, and then what changes, until the context ends or it can't any
+	// more. The error is never nil.
+	listen(ctx context.Context, to *hints) error
 }
 
 // listen subscribes: by the engine where it can, else by Dapr's interface.
-func (l *lease) listen(ctx context.Context, to *hints) (stop func(), err error) {
+func (l *lease) listen(ctx context.Context, to *hints) error {
 	if own, ok := l.engine.(listener); ok {
 		return own.listen(ctx, to)
 	}
@@ -68,35 +145,43 @@ func (l *lease) listen(ctx context.Context, to *hints) (stop func(), err error) 
 
 // listenByDapr subscribes with a store of Dapr of its own: to close it is the one way to be
 // rid of all that belongs to a subscription.
-func listenByDapr(ctx context.Context, s settings, to *hints) (stop func(), err error) {
+func listenByDapr(ctx context.Context, s settings, to *hints) error {
+	lost := make(chan string, 1)
 	b := s.logger()
-	b.failed = func(text string) { to.add(nil, text) }
+	b.failed = func(text string) {
+		select {
+		case lost <- text:
+		default:
+		}
+	}
 	store := newStore(s.component.kind, b)
+	defer closeStore(store)
 	initial, done := context.WithTimeout(ctx, 2*requestTimeout)
 	defer done()
-	err = store.Init(initial, configuration.Metadata{Base: metadata.Base{Name: s.component.name, Properties: maps.Clone(s.component.properties)}})
+	err := store.Init(initial, configuration.Metadata{Base: metadata.Base{Name: s.component.name, Properties: maps.Clone(s.component.properties)}})
 	if err != nil {
-		closeStore(store)
-		return nil, fmt.Errorf("init: %w", err)
+		return fmt.Errorf("init: %w", err)
 	}
 	request := &configuration.SubscribeRequest{Metadata: s.requestMetadata()}
 	if s.component.kind == kindAzure {
 		request.Keys = []string{s.names.key(headPath)}
 	}
-	subscribed, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop = func() {
-		cancel()
-		closeStore(store)
-	}
-	_, err = store.Subscribe(subscribed, request, func(_ context.Context, e *configuration.UpdateEvent) error {
-		to.add(s.changed(e), "")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	_, err = store.Subscribe(ctx, request, func(_ context.Context, e *configuration.UpdateEvent) error {
+		to.add(s.changed(e)...)
 		return nil
 	})
 	if err != nil {
-		stop()
-		return nil, fmt.Errorf("subscribe: %w", err)
+		return fmt.Errorf("subscribe: %w", err)
 	}
-	return stop, nil
+	to.begin()
+	select {
+	case why := <-lost:
+		return errors.New(why)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // changed is the paths that an event is about. The head is none of them, but news.

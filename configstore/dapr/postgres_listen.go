@@ -19,9 +19,9 @@ var listenKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, I
 // have but one. Subscribe of Dapr's store (1.18.1) does the same, and ends the process at a
 // notification whose data has anything but text for a key, version or metadata. NOTIFY
 // needs no permission, so that everybody who may connect to the database could.
-func (p *postgresEngine) listen(ctx context.Context, to *hints) (stop func(), err error) {
+func (p *postgresEngine) listen(ctx context.Context, to *hints) error {
 	if p.channel == "" {
-		return nil, errors.New("the component has no notifyChannel")
+		return errors.New("the component has no notifyChannel")
 	}
 	initial, done := context.WithTimeout(ctx, connectTimeout)
 	defer done()
@@ -29,28 +29,29 @@ func (p *postgresEngine) listen(ctx context.Context, to *hints) (stop func(), er
 	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: listenKeepAlive}).DialContext
 	if config.BeforeConnect != nil { // gets a token
 		if err := config.BeforeConnect(initial, config.ConnConfig); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	conn, err := pgx.ConnectConfig(initial, config.ConnConfig)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer hangUp(ctx, conn)
 	if _, err := conn.Exec(initial, "LISTEN "+pgx.Identifier{p.channel}.Sanitize()); err != nil {
-		hangUp(ctx, conn)
-		return nil, fmt.Errorf("listen to %s: %w", p.channel, err)
+		return fmt.Errorf("listen to %s: %w", p.channel, err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer hangUp(ctx, conn)
-		p.hear(ctx, conn, to)
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}, nil
+	to.begin()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		if path, news := p.notified(n.Payload); path != "" {
+			to.add(path)
+		} else if news {
+			to.add()
+		}
+	}
 }
 
 // hangUp takes at most a second.
@@ -58,25 +59,6 @@ func hangUp(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
-}
-
-// hear hands on what is notified, until the context or the connection ends.
-func (p *postgresEngine) hear(ctx context.Context, conn *pgx.Conn, to *hints) {
-	for {
-		n, err := conn.WaitForNotification(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			to.add(nil, p.scrub.text(err.Error()))
-			return
-		}
-		if path, news := p.notified(n.Payload); path != "" {
-			to.add([]string{path}, "")
-		} else if news {
-			to.add(nil, "")
-		}
-	}
 }
 
 // notified is the path that a notification is about, or none, and whether it is worth a

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/isthmus-mesh/isthmus/api"
 )
 
 // writeTimeout is how long a batch may take, which can be many rows.
@@ -109,23 +107,4 @@ func (p *postgresEngine) queue(batch *pgx.Batch, e edit, there bool) {
 	default:
 		batch.Queue("INSERT INTO "+p.table+" (key, value, version) VALUES ($1, $2, $3)", key, e.now.value, e.now.version)
 	}
-}
-
-// reindex has every reader read everything again: a table can be listed, and needs no
-// index.
-func (p *postgresEngine) reindex(ctx context.Context) (int, error) {
-	all, err := p.list(ctx)
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for path := range all.pairs {
-		if _, err := api.ParseKeyPath(path); err == nil {
-			n++
-		}
-	}
-	return n, p.commit(ctx, nil, func(was snapshot) (plan, error) {
-		h, _ := parseHead(was.head)
-		return plan{head: h.Next(nil, nil)}, nil
-	})
 }

@@ -32,11 +32,11 @@ func (s *Store) Server(ctx context.Context) (who string, err error) {
 // MayWrite is that of configstore.Prober.
 func (s *Store) MayWrite(ctx context.Context) error {
 	return s.with(ctx, "ask for permission to write", func(ctx context.Context, l *lease) error {
-		p, ok := l.engine.(interface{ mayWrite(context.Context) error })
-		if !ok {
-			return fmt.Errorf("%w: Dapr's store of this kind has no way to; %s", configstore.ErrReadOnly, howToWriteAzure)
+		to, err := l.writer()
+		if err != nil {
+			return err
 		}
-		return p.mayWrite(ctx)
+		return to.mayWrite(ctx)
 	})
 }
 

@@ -169,11 +169,7 @@ func (r *redisEngine) some(ctx context.Context, paths []string) (snapshot, error
 // read adds what is under the paths. A path without permission makes Redis refuse the
 // whole request, so it is searched for by halves.
 func (r *redisEngine) read(ctx context.Context, paths []string, into *snapshot) error {
-	args := []any{"MGET"}
-	for _, key := range r.names.keys(paths) {
-		args = append(args, key)
-	}
-	answer, err := r.do(ctx, args...)
+	texts, err := r.texts(ctx, paths)
 	switch {
 	case noPermission(err) && len(paths) > 1:
 		half := len(paths) / 2
@@ -181,19 +177,34 @@ func (r *redisEngine) read(ctx context.Context, paths []string, into *snapshot) 
 	case noPermission(err):
 		into.denied[paths[0]] = fmt.Errorf("no permission to read it: %w", r.scrub.err(err))
 		return nil
-	case err != nil:
-		return err
+	}
+	for path, text := range texts {
+		into.pairs[path] = parseRedis(path, text)
+	}
+	return err
+}
+
+// texts is what is under keys, as it is.
+func (r *redisEngine) texts(ctx context.Context, paths []string) (map[string]string, error) {
+	args := []any{"MGET"}
+	for _, key := range r.names.keys(paths) {
+		args = append(args, key)
+	}
+	answer, err := r.do(ctx, args...)
+	if err != nil {
+		return nil, err
 	}
 	values, ok := answer.([]any)
 	if !ok || len(values) != len(paths) {
-		return fmt.Errorf("MGET answered %T for %d keys", answer, len(paths))
+		return nil, fmt.Errorf("MGET answered %T for %d keys", answer, len(paths))
 	}
+	texts := make(map[string]string, len(paths))
 	for i, value := range values {
 		if text, ok := value.(string); ok {
-			into.pairs[paths[i]] = parseRedis(paths[i], text)
+			texts[paths[i]] = text
 		}
 	}
-	return nil
+	return texts, nil
 }
 
 // parseRedis reads a value as Dapr's store does. The head has no version.

@@ -19,28 +19,20 @@ import (
 // of its context by then reads from a nil message and ends the process. Here the client is
 // closed after its subscriptions; and should it ever be closed under one, as Dapr's code
 // does when it can't renew a token of Entra, this goroutine is the one to see.
-func (r *redisEngine) listen(ctx context.Context, to *hints) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	args := &contrib.ConfigurationSubscribeArgs{
+func (r *redisEngine) listen(ctx context.Context, to *hints) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("the client of Redis was closed: %v", why)
+		}
+	}()
+	to.begin()
+	r.client.ConfigurationSubscribe(ctx, &contrib.ConfigurationSubscribeArgs{
 		RedisChannel: fmt.Sprintf("__keyspace@%d__:%s", r.db, r.names.key(headPath)),
 		HandleSubscribedChange: func(context.Context, *configuration.SubscribeRequest, configuration.UpdateHandler, string, string) {
-			to.add(nil, "")
+			to.add()
 		},
-	}
-	go func() {
-		defer close(ended)
-		defer func() {
-			if why := recover(); why != nil {
-				to.add(nil, fmt.Sprint("the client of Redis was closed: ", why))
-			}
-		}()
-		r.client.ConfigurationSubscribe(ctx, args)
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}, nil
+	})
+	return errors.New("the subscription has ended")
 }
 
 // spent tells whether the client is of no more use: Dapr's code closes it when it can't

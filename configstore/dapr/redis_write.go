@@ -78,29 +78,6 @@ func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(sn
 	}
 }
 
-// texts is what is under keys, as it is.
-func (r *redisEngine) texts(ctx context.Context, paths []string) (map[string]string, error) {
-	args := []any{"MGET"}
-	for _, key := range r.names.keys(paths) {
-		args = append(args, key)
-	}
-	answer, err := r.do(ctx, args...)
-	if err != nil {
-		return nil, err
-	}
-	values, ok := answer.([]any)
-	if !ok || len(values) != len(paths) {
-		return nil, fmt.Errorf("MGET answered %T for %d keys", answer, len(paths))
-	}
-	texts := make(map[string]string, len(paths))
-	for i, value := range values {
-		if text, ok := value.(string); ok {
-			texts[paths[i]] = text
-		}
-	}
-	return texts, nil
-}
-
 // run runs the script. changed is negative when it has written.
 func (r *redisEngine) run(ctx context.Context, p plan, was map[string]string) (changed int64, err error) {
 	keys := []any{r.names.key(headPath)}
@@ -191,7 +168,7 @@ func (r *redisEngine) reindex(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
-	return n, r.touch(ctx)
+	return n, nil
 }
 
 func (r *redisEngine) reindexKind(ctx context.Context, kind string, there map[any]bool) error {
@@ -224,12 +201,4 @@ func (r *redisEngine) reindexKind(ctx context.Context, kind string, there map[an
 		}
 	}
 	return nil
-}
-
-// touch has every reader read everything again.
-func (r *redisEngine) touch(ctx context.Context) error {
-	return r.commit(ctx, nil, func(was snapshot) (plan, error) {
-		h, _ := parseHead(was.head)
-		return plan{head: h.Next(nil, nil)}, nil
-	})
 }

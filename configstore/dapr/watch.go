@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
@@ -21,11 +19,19 @@ type watch struct {
 
 	ledger configstore.Ledger
 	known  map[string]string // revisions, by path
-	denied map[string]error  // by path
+	denied map[string]bool   // paths that may not be read
 	head   string            // its text
 	had    bool              // there was something once
 
-	readerFailed bool // deliver did
+	hints  *hints
+	untold int // changes that were found by looking, since something was last told
+}
+
+func (s *Store) newWatch(deliver func(configstore.Change) error) *watch {
+	return &watch{
+		store: s, deliver: deliver, known: map[string]string{}, denied: map[string]bool{},
+		ledger: configstore.Ledger{Prefix: s.config.Prefix}, hints: newHints(),
+	}
 }
 
 // Watch is that of configstore.Store. It always begins with the full set.
@@ -36,11 +42,14 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 			return s.fail(ctx, "connect", err)
 		}
 		defer s.release(l)
-		w := &watch{
-			store: s, lease: l, deliver: deliver, known: map[string]string{}, denied: map[string]error{},
-			ledger: configstore.Ledger{Prefix: s.config.Prefix}, had: from != "" && from != emptyVersion,
-		}
-		if err = w.run(ctx); !w.readerFailed && ctx.Err() == nil {
+		readerFailed := false
+		w := s.newWatch(func(c configstore.Change) error {
+			err := deliver(c)
+			readerFailed = err != nil
+			return err
+		})
+		w.lease, w.had = l, from != "" && from != emptyVersion
+		if err = w.run(ctx); !readerFailed && ctx.Err() == nil {
 			s.renew(l, err)
 		}
 		return s.fail(ctx, "watch "+s.config.Prefix+api.KeyPrefix, err)
@@ -68,38 +77,29 @@ func (w *watch) run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	subscription := newSubscription(w)
-	defer subscription.end()
-	subscription.begin(ctx)
+	w.subscribe(ctx)
 	heartbeat, rescan := time.NewTimer(w.store.config.Heartbeat), time.NewTimer(w.store.config.Rescan)
-	subscribe := time.NewTimer(longestPause) // set once it has failed
 	defer heartbeat.Stop()
 	defer rescan.Stop()
-	defer subscribe.Stop()
 	for looks := len(settling); ; looks++ {
 		all, looked := false, false
 		var paths map[string]bool
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case stop := <-subscription.ready:
-			if !subscription.begun(stop) {
-				subscribe.Reset(subscription.again())
+		case <-w.hints.news:
+			now := w.hints.take()
+			if now.begun {
+				looks = 0
+				rescan.Reset(min(w.lease.settles(), w.store.config.Rescan))
+			}
+			if !now.told {
+				heartbeat.Reset(w.nextLook(looks))
 				continue
 			}
-			looks = 0
-			heartbeat.Reset(w.nextLook(looks))
-			rescan.Reset(min(w.lease.settles(), w.store.config.Rescan))
-			continue
-		case <-subscription.hints.news:
-			var failed string
-			if paths, all, failed = subscription.hints.take(); failed != "" {
-				subscribe.Reset(subscription.failed(failed))
-			}
-			subscription.told()
-		case <-subscribe.C:
-			subscription.begin(ctx)
-			continue
+			paths, all = now.paths, now.many
+			w.untold = 0
+			w.store.untold.Store(false)
 		case <-heartbeat.C:
 			looked = looks >= len(settling)
 			all = w.lease.settings.component.kind == kindKubernetes // which costs no more
@@ -112,10 +112,22 @@ func (w *watch) run(ctx context.Context) error {
 			return err
 		}
 		if looked && w.head != head {
-			subscription.missed()
+			w.missed()
 		}
 		heartbeat.Reset(w.nextLook(looks))
 	}
+}
+
+// missed notes a change that nobody told of, and warns where that is no exception.
+func (w *watch) missed() {
+	const exceptions = 2
+	set := w.lease.settings
+	need := notifies[set.component.kind] // none where looking is how changes are found
+	if w.untold++; w.untold <= exceptions || need == "" || !w.hints.listens() {
+		return
+	}
+	w.store.untold.Store(true)
+	set.once.say(set.log, "untold", "the store tells nobody of changes; they are found by looking, late", "every", w.store.config.Heartbeat, "store", set.where(), "do", need)
 }
 
 // nextLook is how long to wait for news before looking anyway.
@@ -135,27 +147,17 @@ func (w *watch) begin(ctx context.Context) error {
 	for path, h := range all.pairs {
 		w.known[path] = h.revision()
 	}
-	w.head, w.denied, w.had = all.head, all.denied, w.had || all.head != "" || len(all.pairs) > 0
+	w.head, w.had = all.head, w.had || all.head != "" || len(all.pairs) > 0
 	change := w.ledger.Reset(pairsOf(all.pairs), w.version())
-	return w.hand(change)
+	for path, err := range all.denied {
+		w.denied[path] = true
+		w.ledger.Refuse(path, err)
+	}
+	change.Refused = w.ledger.Refused()
+	return w.deliver(change)
 }
 
 func (w *watch) version() configstore.Version { return versionOf(w.head, len(w.known)) }
-
-// hand delivers a change, with what may not be read among what is refused.
-func (w *watch) hand(change configstore.Change) error {
-	for _, path := range slices.Sorted(maps.Keys(w.denied)) {
-		key, err := api.ParseKeyPath(path)
-		if err != nil {
-			key = catalog.Key{}
-		}
-		change.Refused = append(change.Refused, configstore.Refusal{Key: key, Where: w.store.config.Prefix + path, Err: w.denied[path]})
-	}
-	slices.SortStableFunc(change.Refused, func(a, b configstore.Refusal) int { return strings.Compare(a.Where, b.Where) })
-	err := w.deliver(change)
-	w.readerFailed = err != nil
-	return err
-}
 
 // update reads what has changed, at least these paths, and delivers it if that is
 // anything.
@@ -165,19 +167,10 @@ func (w *watch) update(ctx context.Context, paths map[string]bool, all bool) err
 		return err
 	}
 	if asked == nil {
-		asked = make(map[string]bool, len(now.pairs))
-		for path := range now.pairs {
-			asked[path] = true
-		}
-		for path := range w.known {
-			asked[path] = true
-		}
-		for path := range w.denied {
-			asked[path] = true
-		}
-		for path := range now.denied {
-			asked[path] = true
-		}
+		asked = maps.Clone(w.denied)
+		note(asked, now.pairs)
+		note(asked, w.known)
+		note(asked, now.denied)
 	}
 	put, deleted, news := w.compare(now, asked)
 	w.head = now.head
@@ -185,30 +178,34 @@ func (w *watch) update(ctx context.Context, paths map[string]bool, all bool) err
 	if !news && len(put) == 0 && len(deleted) == 0 {
 		return nil
 	}
-	return w.hand(w.ledger.Apply(put, deleted, w.version()))
+	return w.deliver(w.ledger.Apply(put, deleted, w.version()))
 }
 
-// compare notes what is held now under the paths that were asked for. news tells that
-// the permission to read one has come or gone.
+func note[V any](paths map[string]bool, of map[string]V) {
+	for path := range of {
+		paths[path] = true
+	}
+}
+
+// compare notes what is held now under the paths that were asked for. news tells that the permission
+// to read one has gone. What may be read again is put again.
 func (w *watch) compare(now snapshot, asked map[string]bool) (put []configstore.Pair, deleted []string, news bool) {
 	for _, path := range slices.Sorted(maps.Keys(asked)) {
 		if err, denied := now.denied[path]; denied {
-			_, was := w.denied[path]
-			news = news || !was
-			w.denied[path] = err
+			news = news || !w.denied[path]
+			w.denied[path] = true
+			w.ledger.Refuse(path, err)
 			continue // its last good object stands
 		}
-		if _, was := w.denied[path]; was {
-			delete(w.denied, path)
-			news = true
-		}
+		again := w.denied[path]
+		delete(w.denied, path)
 		h, there := now.pairs[path]
 		revision, was := w.known[path]
 		switch {
-		case there && (!was || revision != h.revision()):
+		case there && (again || revision != h.revision()):
 			put = append(put, h.pair(path))
 			w.known[path] = h.revision()
-		case !there && was:
+		case !there && (was || again):
 			deleted = append(deleted, path)
 			delete(w.known, path)
 		}

@@ -6,116 +6,67 @@ import (
 	"strconv"
 
 	"github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// with calls f with the engine.
+// with is a call with the engine.
 func (s *Store) with(ctx context.Context, what string, f func(context.Context, *lease) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
+	return s.Do(ctx, what, func(ctx context.Context) error { return s.leased(ctx, f) })
+}
+
+func (s *Store) leased(ctx context.Context, f func(context.Context, *lease) error) error {
+	l, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	l, err := s.acquire(ctx)
-	if err != nil {
-		return s.fail(ctx, what, err)
-	}
-	err = f(ctx, l)
-	s.release(l)
-	return s.fail(ctx, what, err)
+	defer s.release(l)
+	return f(ctx, l)
 }
 
-// Get is that of configstore.Reader.
-func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	got, err := s.GetMany(ctx, []catalog.Key{key})
-	if err != nil {
-		return configstore.Stored{}, err
-	}
-	return got[0].Stored, got[0].Err
-}
-
-// GetMany is that of configstore.ManyGetter.
-func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
-	got := make([]configstore.Got, len(keys))
-	paths := make([]string, len(keys))
-	for i, key := range keys {
-		paths[i] = api.KeyPath(key)
-	}
-	what := fmt.Sprintf("get %d objects", len(keys))
-	if len(keys) == 1 {
-		what = "get " + keys[0].String()
-	}
-	err := s.with(ctx, what, func(ctx context.Context, l *lease) error {
+// some reads these paths. One that may not be read fails them all.
+func (s *Store) some(ctx context.Context, paths []string) (pairs []configstore.Pair, err error) {
+	err = s.leased(ctx, func(ctx context.Context, l *lease) error {
 		now, err := l.some(ctx, paths)
 		if err != nil {
 			return err
 		}
-		for i, path := range paths {
-			if err := now.denied[path]; err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			var found []configstore.Pair
-			if h, there := now.pairs[path]; there {
-				found = append(found, h.pair(path))
-			}
-			got[i] = configstore.GotOf("dapr", keys[i], found)
+		for path, err := range now.denied {
+			return fmt.Errorf("%s: %w", path, err)
 		}
+		pairs = pairsOf(now.pairs)
 		return nil
 	})
-	return got, err
+	return pairs, err
 }
 
 // List is that of configstore.Reader.
 func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	var objects []configstore.Stored
-	var refused []configstore.Refusal
+	var all configstore.Change
+	w := s.newWatch(func(c configstore.Change) error {
+		all = c
+		return nil
+	})
 	err := s.with(ctx, "list", func(ctx context.Context, l *lease) error {
-		w := &watch{store: s, lease: l, ledger: configstore.Ledger{Prefix: s.config.Prefix}}
-		all, err := w.readAll(ctx)
+		w.lease = l
+		return w.begin(ctx)
+	})
+	return all.Objects, all.Refused, err
+}
+
+// commit makes edits. How well what is written survives a crash is for the server's settings to
+// say: PostgreSQL's default is to keep it, Redis's is not.
+func (s *Store) commit(ctx context.Context, edits []configstore.Edit) (revisions []string, err error) {
+	paths := make([]string, len(edits))
+	for i, e := range edits {
+		paths[i] = e.Path
+	}
+	err = s.leased(ctx, func(ctx context.Context, l *lease) error {
+		to, err := l.writer()
 		if err != nil {
 			return err
 		}
-		w.denied = all.denied
-		w.deliver = func(c configstore.Change) error {
-			objects, refused = c.Objects, c.Refused
-			return nil
-		}
-		return w.hand(w.ledger.Reset(pairsOf(all.pairs), versionOf(all.head, len(all.pairs))))
-	})
-	return objects, refused, err
-}
-
-// Write is that of configstore.Writer. How well what is written survives a crash is for
-// the server's settings to say: PostgreSQL's default is to keep it, Redis's is not.
-func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	if len(writes) == 0 {
-		return nil, ctx.Err()
-	}
-	if err := configstore.CheckWrites(writes); err != nil {
-		return nil, fmt.Errorf("store dapr: write: %w", err)
-	}
-	values := make([]string, len(writes))
-	paths := make([]string, len(writes))
-	for i, w := range writes {
-		paths[i] = api.KeyPath(w.Key())
-		if w.Object == nil {
-			continue
-		}
-		value, err := configstore.Encode(w.Object, api.MaxObjectBytes)
-		if err != nil {
-			return nil, fmt.Errorf("store dapr: write: %w", err)
-		}
-		values[i] = string(value)
-	}
-	var revisions []string
-	err := s.with(ctx, "write", func(ctx context.Context, l *lease) error {
-		to, ok := l.engine.(writer)
-		if !ok {
-			return fmt.Errorf("%w: Dapr's store of this kind has no way to; %s", configstore.ErrReadOnly, howToWriteAzure)
-		}
 		return to.commit(ctx, paths, func(was snapshot) (plan, error) {
-			p, made, err := decide(was, writes, paths, values)
+			p, made, err := decide(was, edits)
 			if l.settings.component.kind == kindKubernetes {
 				made = p.unversioned()
 			}
@@ -123,10 +74,15 @@ func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]strin
 			return p, err
 		})
 	})
-	if err != nil {
-		return nil, err
+	return revisions, err
+}
+
+// writer is the engine of a lease, if it is one that can be written.
+func (l *lease) writer() (writer, error) {
+	if to, ok := l.engine.(writer); ok {
+		return to, nil
 	}
-	return revisions, nil
+	return nil, fmt.Errorf("%w: Dapr's store of this kind has no way to; %s", configstore.ErrReadOnly, howToWriteAzure)
 }
 
 // unversioned takes the versions out of a plan, for a store that has no place for them,
@@ -142,43 +98,68 @@ func (p plan) unversioned() []string {
 	return revisions
 }
 
-// decide checks what each write is for, and makes the plan of the batch.
-func decide(was snapshot, writes []configstore.Write, paths, values []string) (plan, []string, error) {
-	h, _ := parseHead(was.head)
-	p := plan{head: h.Next(paths, nil)}
-	version := strconv.FormatUint(p.head.Revision(), 10)
-	revisions := make([]string, len(writes))
-	for i, w := range writes {
-		held, there := was.pairs[paths[i]]
+// decide checks what each edit is for, and makes the plan of the batch.
+func decide(was snapshot, edits []configstore.Edit) (plan, []string, error) {
+	p := plan{edits: make([]edit, len(edits))}
+	paths := make([]string, len(edits))
+	for i, e := range edits {
+		held, there := was.pairs[e.Path]
 		now := configstore.Absent
 		if there {
 			now = held.revision()
 		}
-		if err := w.CheckIf(now); err != nil {
+		if err := e.CheckIf(now); err != nil {
 			return plan{}, nil, err
 		}
-		e := edit{path: paths[i], delete: w.Object == nil}
-		if !e.delete {
-			e.now.value, e.now.version = values[i], version
-			revisions[i] = e.now.revision()
+		paths[i] = e.Path
+	}
+	p.head = nextHead(was, paths)
+	version := strconv.FormatUint(p.head.Revision(), 10)
+	revisions := make([]string, len(edits))
+	for i, e := range edits {
+		p.edits[i] = edit{path: e.Path, delete: e.Object == nil}
+		if e.Object != nil {
+			p.edits[i].now = held{value: string(e.Value), version: version}
+			revisions[i] = p.edits[i].now.revision()
 		}
-		p.edits = append(p.edits, e)
 	}
 	return p, revisions, nil
 }
 
-// Reindex is that of configstore.Indexer. Only Redis has an index; of PostgreSQL and of a
-// ConfigMap the objects are counted and, of the first, its readers told.
-func (s *Store) Reindex(ctx context.Context) (int, error) {
-	var n int
-	err := s.with(ctx, "index", func(ctx context.Context, l *lease) error {
+// nextHead is the head after a batch of these paths; of everything where there are none.
+func nextHead(was snapshot, paths []string) configstore.Head {
+	h, _ := parseHead(was.head)
+	return h.Next(paths, nil)
+}
+
+// Reindex is that of configstore.Indexer. Only Redis has an index. Of PostgreSQL and of a ConfigMap
+// the objects are counted.
+func (s *Store) Reindex(ctx context.Context) (n int, err error) {
+	err = s.with(ctx, "index", func(ctx context.Context, l *lease) error {
 		to, ok := l.engine.(writer)
 		if !ok {
 			return fmt.Errorf("%w: this store needs no index", configstore.ErrReadOnly)
 		}
-		var err error
-		n, err = to.reindex(ctx)
-		return err
+		if n, err = l.reindex(ctx); err != nil {
+			return err
+		}
+		return to.commit(ctx, nil, func(was snapshot) (plan, error) { return plan{head: nextHead(was, nil)}, nil })
 	})
+	return n, err
+}
+
+// reindex counts the objects, and has an engine with an index make that anew.
+func (l *lease) reindex(ctx context.Context) (n int, err error) {
+	if own, ok := l.engine.(interface {
+		reindex(context.Context) (int, error)
+	}); ok {
+		return own.reindex(ctx)
+	}
+	all, err := l.list(ctx)
+	for path := range all.pairs {
+		if _, err := api.ParseKeyPath(path); err == nil {
+			n++
+		}
+	}
 	return n, err
 }

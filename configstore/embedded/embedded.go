@@ -13,7 +13,6 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +27,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 	"github.com/isthmus-mesh/isthmus/internal/live"
@@ -59,6 +59,7 @@ type Config struct {
 
 // Store is an open file. It is a configstore.ReadWriter.
 type Store struct {
+	configstore.KV
 	db      *bbolt.DB
 	path    string
 	writing sync.Mutex       // held from before a commit until the head is published
@@ -87,6 +88,10 @@ func Open(path string) (*Store, error) {
 		return nil, fmt.Errorf("store embedded: open %s: the file is empty, and no store is: put back a backup of it, or delete it to begin anew", path)
 	}
 	s := &Store{path: path, life: configstore.NewLife(), historyBytes: HistoryBytes}
+	s.KV = configstore.NewKV(configstore.KVServer{
+		Name: "embedded", Life: s.life, MaxObject: api.MaxObjectBytes, Some: s.some, All: s.all, Fail: s.failed,
+		Commit: func(_ context.Context, edits []configstore.Edit) ([]string, error) { return s.commit(edits) },
+	})
 	err := s.guard(func() (err error) {
 		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 		return err
@@ -111,6 +116,10 @@ func (s *Store) openError(err error) error {
 		what = "it is no store or is damaged: put back a backup of it, or move it away to begin anew"
 	}
 	return fmt.Errorf("store embedded: open %s: %w; %s", s.path, bare(err), what)
+}
+
+func (s *Store) failed(_ context.Context, what string, err error) error {
+	return fmt.Errorf("store embedded: %s in %s: %w", what, s.path, bare(err))
 }
 
 // bare is an error without the name of the file, which ours have.
@@ -160,30 +169,28 @@ func create(tx *bbolt.Tx, at head) error {
 
 // Identity is that of configstore.Identifier: it is in the file, and in its copies.
 func (s *Store) Identity(ctx context.Context, anew string) (id string, err error) {
-	_, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer leave()
 	read := func(tx *bbolt.Tx) error {
 		id = string(tx.Bucket(metaBucket).Get(identityKey))
 		return nil
 	}
-	if err := s.view(read); err != nil || id != "" || anew == "" {
-		return id, err
-	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	err = s.update(func(tx *bbolt.Tx) error {
-		if err := read(tx); err != nil || id != "" {
+	err = s.Do(ctx, "read or write the identity", func(context.Context) error {
+		if err := s.view(read); err != nil || id != "" || anew == "" {
 			return err
 		}
-		return tx.Bucket(metaBucket).Put(identityKey, []byte(anew))
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		return s.update(func(tx *bbolt.Tx) error {
+			if _ = read(tx); id != "" {
+				return nil
+			}
+			id = anew
+			return tx.Bucket(metaBucket).Put(identityKey, []byte(anew))
+		})
 	})
 	if err != nil {
-		return "", fmt.Errorf("store embedded: write the identity to %s: %w", s.path, bare(err))
+		return "", err
 	}
-	return cmp.Or(id, anew), nil
+	return id, nil
 }
 
 // Close ends every Watch, waits for it and for writes, and lets go of the file.

@@ -4,10 +4,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
 	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/storetest"
 )
@@ -49,7 +49,8 @@ func open(t testing.TB, path string) *Store {
 // putRaw writes past the checks, as another version of this program might.
 func putRaw(t testing.TB, s configstore.ReadWriter, path string, value []byte) {
 	t.Helper()
-	err := s.(*Store).commit([]edit{{path, value}}, func(*bbolt.Tx, head) error { return nil })
+	unchecked := configstore.Write{Object: &catalog.Cluster{}}
+	_, err := s.(*Store).commit([]configstore.Edit{{Write: unchecked, Path: path, Value: value}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,25 +15,23 @@ import (
 // History is that of configstore.Historian. It goes back ObjectHistory versions of an
 // object, unless those of all objects together are more than HistoryBytes.
 func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]configstore.Past, error) {
-	_, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 	path := api.KeyPath(key)
 	var all []pastVersion
-	err = s.view(func(tx *bbolt.Tx) error {
-		if now, ok := current(tx, path); ok && most > 0 {
-			all = append(all, now)
+	err := s.Do(ctx, "history of "+key.String(), func(context.Context) error {
+		err := s.view(func(tx *bbolt.Tx) error {
+			if now, ok := current(tx, path); ok && most > 0 {
+				all = append(all, now)
+			}
+			all = append(all, pastVersions(tx, path, most-len(all))...)
+			return nil
+		})
+		if err == nil && len(all) == 0 {
+			err = fmt.Errorf("%w, nor is one of before remembered", configstore.ErrNotFound)
 		}
-		all = append(all, pastVersions(tx, path, most-len(all))...)
-		return nil
+		return err
 	})
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("store embedded: history of %s: %w", key, err)
-	case len(all) == 0:
-		return nil, fmt.Errorf("store embedded: history of %s: %w, nor is one of before remembered", key, configstore.ErrNotFound)
+	if err != nil {
+		return nil, err
 	}
 	past := make([]configstore.Past, len(all))
 	for i, v := range all {

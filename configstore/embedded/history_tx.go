@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 // What objects were is kept in three more buckets, which a program that knows nothing
@@ -108,34 +110,34 @@ func openHistory(tx *bbolt.Tx) (*historyTx, error) {
 	return p, nil
 }
 
-// replace keeps what an edit is about to replace, and when the edit was made.
-func (p *historyTx) replace(e edit, revision uint64, now time.Time) error {
-	if old := p.tx.Bucket(objectsBucket).Get([]byte(e.path)); old != nil {
+// replace keeps what an edit is about to replace, and when the configstore.Edit was made.
+func (p *historyTx) replace(e configstore.Edit, revision uint64, now time.Time) error {
+	if old := p.tx.Bucket(objectsBucket).Get([]byte(e.Path)); old != nil {
 		was := pastVersion{replaced: revision}
 		if len(old) >= 8 {
 			was.revision, was.value = binary.BigEndian.Uint64(old), bytes.Clone(old[8:])
 		}
-		was.at = writtenAt(p.tx, e.path, was.revision)
-		if err := p.add(e.path, &was); err != nil {
+		was.at = writtenAt(p.tx, e.Path, was.revision)
+		if err := p.add(e.Path, &was); err != nil {
 			return err
 		}
 	}
 	keep := ObjectHistory
 	written := p.tx.Bucket(writtenBucket)
-	if e.value == nil {
-		if err := p.add(e.path, &pastVersion{revision: revision, replaced: revision, at: now, deleted: true}); err != nil {
+	if e.Value == nil {
+		if err := p.add(e.Path, &pastVersion{revision: revision, replaced: revision, at: now, deleted: true}); err != nil {
 			return err
 		}
-		if err := written.Delete([]byte(e.path)); err != nil {
+		if err := written.Delete([]byte(e.Path)); err != nil {
 			return err
 		}
 	} else {
 		keep-- // the one that stands
-		if err := written.Put([]byte(e.path), append(revisionKey(revision), timeBytes(now)...)); err != nil {
+		if err := written.Put([]byte(e.Path), append(revisionKey(revision), timeBytes(now)...)); err != nil {
 			return err
 		}
 	}
-	return p.trimObject(e.path, keep)
+	return p.trimObject(e.Path, keep)
 }
 
 // writtenAt is when an object got its revision; zero where another program wrote it.

@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -13,32 +12,29 @@ import (
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	w := watch{store: s}
-	w.at, w.resumed = parseVersion(from)
-	for first := true; ; first = false {
-		_, _, changed := s.head.Follow()
-		change, news, err := w.next()
-		if err != nil {
-			return fmt.Errorf("store embedded: read %s: %w", s.path, err)
-		}
-		if first || news {
-			if err := deliver(change); err != nil {
-				return err
+	return s.life.Watch(ctx, deliver, func(ctx context.Context, deliver func(configstore.Change) error) error {
+		w := watch{store: s}
+		w.at, w.resumed = parseVersion(from)
+		for first := true; ; first = false {
+			_, _, changed := s.head.Follow()
+			change, news, err := w.next()
+			if err != nil {
+				return s.failed(ctx, "watch", err)
+			}
+			if first || news {
+				if err := deliver(change); err != nil {
+					return err
+				}
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
+	})
 }
 
 // watch is how far one Watch has come.
@@ -84,6 +80,24 @@ func (w *watch) next() (change configstore.Change, news bool, err error) {
 	news = full || at != w.at
 	w.at, w.resumed, w.synced = at, true, true
 	return change, news, nil
+}
+
+// all is every pair in the file.
+func (s *Store) all(context.Context) (pairs []configstore.Pair, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		pairs = all(tx)
+		return nil
+	})
+	return pairs, err
+}
+
+// some is the paths that are in the file.
+func (s *Store) some(_ context.Context, paths []string) (pairs []configstore.Pair, err error) {
+	err = s.view(func(tx *bbolt.Tx) error {
+		pairs = some(tx, paths)
+		return nil
+	})
+	return pairs, err
 }
 
 // all copies every pair out of the file.

@@ -23,6 +23,7 @@ import (
 
 // Store is a store in etcd. It is a configstore.ReadWriter.
 type Store struct {
+	configstore.KV
 	config Config
 	scope  configstore.Scope
 	client *etcdclient.Client
@@ -53,7 +54,12 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{config: client.Config, scope: scope, client: client, log: log, life: configstore.NewLife()}, nil
+	s := &Store{config: client.Config, scope: scope, client: client, log: log, life: configstore.NewLife()}
+	s.KV = configstore.NewKV(configstore.KVServer{
+		Name: "etcd", Prefix: s.config.Prefix, Life: s.life, MaxObject: maxObject(s.config), AtOnce: s.config.MaxTxnOps,
+		Some: s.some, All: s.all, Commit: s.write, Create: s.create, Fail: s.fail,
+	})
+	return s, nil
 }
 
 // Close ends every Watch and every request, and waits for them.

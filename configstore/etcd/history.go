@@ -19,18 +19,16 @@ import (
 // deleted: that is found by looking ever further back for a revision at which it was
 // there. An object that was made and deleted again between two looks is not found.
 func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]configstore.Past, error) {
-	ctx, leave, err := s.life.Enter(ctx)
+	h := history{store: s, key: s.config.Prefix + api.KeyPath(key), most: most}
+	err := s.Do(ctx, "history of "+h.key, func(ctx context.Context) error {
+		err := h.read(ctx)
+		if err == nil && !h.found {
+			err = fmt.Errorf("%w, nor is one of before remembered", configstore.ErrNotFound)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer leave()
-	path := s.config.Prefix + api.KeyPath(key)
-	h := history{store: s, key: path, most: most}
-	switch err := h.read(ctx); {
-	case err != nil:
-		return nil, s.fail(ctx, "history of "+path, err)
-	case !h.found:
-		return nil, fmt.Errorf("store etcd: history of %s: %w, nor is one of before remembered", key, configstore.ErrNotFound)
 	}
 	return h.past, nil
 }

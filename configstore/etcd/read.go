@@ -2,8 +2,6 @@ package etcd
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -89,63 +87,25 @@ func (s *Store) pairs(kvs []*mvccpb.KeyValue) []configstore.Pair {
 	return pairs
 }
 
-// Get is that of configstore.Reader.
-func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return configstore.Stored{}, err
+// some reads these paths in one transaction, and so at one revision.
+func (s *Store) some(ctx context.Context, paths []string) ([]configstore.Pair, error) {
+	ops := make([]clientv3.Op, len(paths))
+	for i, path := range paths {
+		ops[i] = clientv3.OpGet(s.config.Prefix + path)
 	}
-	defer leave()
-	answer, err := s.get(ctx, s.config.Prefix+api.KeyPath(key))
-	if err != nil {
-		return configstore.Stored{}, s.fail(ctx, "get "+s.config.Prefix+api.KeyPath(key), err)
-	}
-	got := s.got(key, answer.Kvs)
-	return got.Stored, got.Err
-}
-
-// got is what an answer says of one key.
-func (s *Store) got(key catalog.Key, kvs []*mvccpb.KeyValue) configstore.Got {
-	return configstore.GotOf("etcd", key, s.pairs(kvs))
-}
-
-// GetMany is that of configstore.ManyGetter. It asks for as many keys at once as the
-// server takes.
-func (s *Store) GetMany(ctx context.Context, keys []catalog.Key) ([]configstore.Got, error) {
-	ctx, leave, err := s.life.Enter(ctx)
+	answer, err := s.commit(ctx, nil, ops, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	all := make([]configstore.Got, 0, len(keys))
-	for some := range slices.Chunk(keys, s.config.MaxTxnOps) {
-		ops := make([]clientv3.Op, len(some))
-		for i, key := range some {
-			ops[i] = clientv3.OpGet(s.config.Prefix + api.KeyPath(key))
-		}
-		answer, err := s.commit(ctx, nil, ops, nil)
-		if err != nil {
-			return nil, s.fail(ctx, fmt.Sprintf("get %d objects below %s%s", len(keys), s.config.Prefix, api.KeyPrefix), err)
-		}
-		for i, key := range some {
-			all = append(all, s.got(key, answer.Responses[i].GetResponseRange().Kvs))
-		}
+	var pairs []configstore.Pair
+	for _, response := range answer.Responses {
+		pairs = append(pairs, s.pairs(response.GetResponseRange().Kvs)...)
 	}
-	return all, nil
+	return pairs, nil
 }
 
-// List is that of configstore.Reader, of the scope.
-func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer leave()
+// all reads the scope.
+func (s *Store) all(ctx context.Context) ([]configstore.Pair, error) {
 	kvs, _, err := s.everything(ctx, 0)
-	if err != nil {
-		return nil, nil, s.fail(ctx, "list "+s.spansText(), err)
-	}
-	ledger := configstore.Ledger{Prefix: s.config.Prefix}
-	all := ledger.Reset(s.pairs(kvs), "")
-	return all.Objects, all.Refused, nil
+	return s.pairs(kvs), err
 }

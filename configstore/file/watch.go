@@ -19,17 +19,14 @@ import (
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	ctx, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	w := newWatch(s)
-	w.listens = true
-	w.index.derived = derived.New(s.log)
-	defer w.close()
-	defer w.aside.reading.Wait()
-	return w.run(ctx, from, deliver)
+	return s.life.Do(ctx, func(ctx context.Context) error {
+		w := newWatch(s)
+		w.listens = true
+		w.index.derived = derived.New(s.log)
+		defer w.close()
+		defer w.aside.reading.Wait()
+		return w.run(ctx, from, deliver)
+	})
 }
 
 // watch is one Watch.

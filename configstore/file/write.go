@@ -57,15 +57,14 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 }
 
 // readAll reads every file as it is now.
-func (s *Store) readAll(ctx context.Context) (*index, error) {
-	_, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	unlock, _ := s.readLock()
-	defer unlock()
-	return s.index(ctx)
+func (s *Store) readAll(ctx context.Context) (x *index, err error) {
+	err = s.life.Do(ctx, func(context.Context) error {
+		unlock, _ := s.readLock()
+		defer unlock()
+		x, err = s.index(ctx)
+		return err
+	})
+	return x, err
 }
 
 // index is every file as it is now: read, where it was written since it last was. The
@@ -93,33 +92,25 @@ func (s *Store) index(ctx context.Context) (*index, error) {
 }
 
 // Write is that of configstore.Writer.
-func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
+func (s *Store) Write(ctx context.Context, writes ...configstore.Write) (revisions []string, err error) {
 	if len(writes) == 0 {
 		return nil, nil
 	}
-	_, leave, err := s.life.Enter(ctx)
+	err = s.life.Do(ctx, func(context.Context) error {
+		if revisions, err = s.write(ctx, writes); err != nil {
+			return fmt.Errorf("store file: write: %w", err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer leave()
-	revisions, err := s.write(ctx, writes)
-	if err != nil {
-		return nil, fmt.Errorf("store file: write: %w", err)
 	}
 	return revisions, nil
 }
 
 func (s *Store) write(ctx context.Context, writes []configstore.Write) ([]string, error) {
-	if err := configstore.CheckWrites(writes); err != nil {
+	if _, err := configstore.Edits(writes, api.MaxObjectBytes); err != nil {
 		return nil, err
-	}
-	for _, w := range writes {
-		if w.Object == nil {
-			continue
-		}
-		if _, err := configstore.Encode(w.Object, api.MaxObjectBytes); err != nil {
-			return nil, err
-		}
 	}
 	lock, err := s.writeLock()
 	if err != nil {

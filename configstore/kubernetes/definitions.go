@@ -2,8 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -34,25 +32,14 @@ type schema struct {
 // Definitions compares what the API server publishes of the resources. Everybody whom it knows may
 // read that.
 func (s *Store) Definitions(ctx context.Context) (Definitions, error) {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return Definitions{}, err
-	}
-	defer leave()
 	var published struct {
 		Components struct {
 			Schemas map[string]*schema `json:"schemas"`
 		} `json:"components"`
 	}
-	body, err := s.api.Call(inside, apiserver.Request{Verb: "get", Method: http.MethodGet, Path: "/openapi/v3/apis/" + catalog.Version})
-	if err == nil {
-		err = json.Unmarshal(body, &published)
-	}
-	if apiserver.Code(err) == http.StatusNotFound {
-		err = nil
-	}
-	if err != nil {
-		return Definitions{}, failed(ended(inside, fmt.Errorf("read the definitions %w", err)))
+	err := s.look(ctx, "read the definitions", "/openapi/v3/apis/"+catalog.Version, &published)
+	if err != nil && apiserver.Code(err) != http.StatusNotFound {
+		return Definitions{}, err
 	}
 	var d Definitions
 	for _, r := range s.resources {

@@ -18,21 +18,24 @@ const systemNamespace = "kube-system"
 // Identity is that of configstore.Identifier: the uid of kube-system. It is empty for an account that
 // may not get that namespace.
 func (s *Store) Identity(ctx context.Context, _ string) (string, error) {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer leave()
-	body, err := s.api.Call(inside, apiserver.Request{Verb: "get", Method: http.MethodGet, Path: "/api/v1/namespaces/" + systemNamespace})
+	var namespace struct{ Metadata meta }
+	err := s.look(ctx, "get the namespace "+systemNamespace, "/api/v1/namespaces/"+systemNamespace, &namespace)
 	if code := apiserver.Code(err); code == http.StatusForbidden || code == http.StatusNotFound {
 		return "", nil
 	}
-	var namespace struct{ Metadata meta }
-	if err == nil {
-		err = json.Unmarshal(body, &namespace)
-	}
-	if err != nil {
-		return "", failed(ended(inside, fmt.Errorf("get the namespace %s %w", systemNamespace, err)))
-	}
-	return namespace.Metadata.UID, nil
+	return namespace.Metadata.UID, err
+}
+
+// look reads what is no object into a value, in a call of its own.
+func (s *Store) look(ctx context.Context, what, path string, into any) error {
+	return s.do(ctx, func(ctx context.Context) error {
+		body, err := s.api.Call(ctx, apiserver.Request{Verb: "get", Method: http.MethodGet, Path: path})
+		if err == nil {
+			err = json.Unmarshal(body, into)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %w", what, err)
+		}
+		return nil
+	})
 }

@@ -93,18 +93,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ended is the error of a call: that the store was closed, if that is why it failed.
-func ended(ctx context.Context, err error) error {
-	if err != nil && errors.Is(context.Cause(ctx), configstore.ErrClosed) {
-		return configstore.ErrClosed
-	}
-	return err
+// do makes a call, which ends with the context and with the store.
+func (s *Store) do(ctx context.Context, f func(context.Context) error) error {
+	return s.life.Do(ctx, func(ctx context.Context) error { return failed(ctx, f(ctx)) })
 }
 
-// failed says whose error it is.
-func failed(err error) error {
-	if err == nil || errors.Is(err, configstore.ErrClosed) {
-		return err
+// failed is the error of a call: that the store was closed, if that is why it failed, and otherwise
+// whose error it is.
+func failed(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), configstore.ErrClosed):
+		return configstore.ErrClosed
 	}
 	return fmt.Errorf("store kubernetes: %w", err)
 }

@@ -2,9 +2,8 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
@@ -15,45 +14,28 @@ var _ configstore.Prober = (*Store)(nil)
 // Server is that of configstore.Prober. An API server tells its version to anybody whose
 // credentials are good.
 func (s *Store) Server(ctx context.Context) (string, error) {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer leave()
-	body, err := s.api.Call(inside, apiserver.Request{Verb: "get", Method: http.MethodGet, Path: "/version"})
-	if apiserver.Code(err) == http.StatusUnauthorized || apiserver.Code(err) == http.StatusForbidden {
-		return "an API server at " + s.api.Host() + " that does not tell its version", nil
-	}
 	var version struct {
 		GitVersion string `json:"gitVersion"`
 	}
-	if err == nil {
-		err = json.Unmarshal(body, &version)
+	err := s.look(ctx, "ask for the version", "/version", &version)
+	if errors.Is(err, configstore.ErrDenied) {
+		return "an API server at " + s.api.Host() + " that does not tell its version", nil
 	}
-	if err != nil {
-		return "", failed(ended(inside, fmt.Errorf("ask for the version %w", err)))
-	}
-	return "Kubernetes " + version.GitVersion + " at " + s.api.Host(), nil
+	return "Kubernetes " + version.GitVersion + " at " + s.api.Host(), err
 }
 
 // MayWrite is that of configstore.Prober: it asks the API server what our roles are.
 func (s *Store) MayWrite(ctx context.Context) error {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	lacking, err := s.api.Lacking(inside, s.rights(writes...))
-	if c := apiserver.Code(err); c == http.StatusUnauthorized || c == http.StatusForbidden {
-		err = fmt.Errorf("%w (%w)", err, configstore.ErrDenied)
-	}
-	if err != nil {
-		return failed(ended(inside, fmt.Errorf("ask for permissions %w", err)))
-	}
-	if len(lacking) > 0 {
-		return failed(fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.Host(), configstore.ErrReadOnly, apiserver.List(lacking)))
-	}
-	return nil
+	return s.do(ctx, func(ctx context.Context) error {
+		lacking, err := s.api.Lacking(ctx, s.rights(writes...))
+		if err != nil {
+			return fmt.Errorf("ask for permissions %w", err)
+		}
+		if len(lacking) > 0 {
+			return fmt.Errorf("at %s: %w: the account may not %s; bind the role isthmus-writer to it, which is in deploy/kubernetes/rbac.yaml", s.api.Host(), configstore.ErrReadOnly, apiserver.List(lacking))
+		}
+		return nil
+	})
 }
 
 // Verbs that the roles of the store have on its resources.

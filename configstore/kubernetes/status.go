@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // condition is one of an object's status: metav1.Condition.
@@ -82,14 +83,12 @@ func (p *reporter) start(s *Store) {
 	if p.running {
 		return
 	}
-	inside, leave, err := s.life.Enter(context.Background())
-	if err != nil {
-		return // it has been closed meanwhile
-	}
 	p.running = true
 	go func() {
-		defer leave()
-		p.run(inside)
+		_ = s.life.Do(context.Background(), func(ctx context.Context) error { // else it has been closed meanwhile
+			p.run(ctx)
+			return nil
+		})
 	}()
 }
 
@@ -188,7 +187,7 @@ func (p *reporter) run(ctx context.Context) {
 		} else if err == nil {
 			told = 0
 		}
-		wait(ctx, pause)
+		live.Sleep(ctx, pause)
 	}
 }
 
@@ -203,15 +202,6 @@ func reaction(err error, v verdict) (pause time.Duration, again bool) {
 		return statusBackoff, false
 	}
 	return statusBackoff, true // the server is away, which Watch tells of
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // statusResource is how RBAC calls the status of a kind.

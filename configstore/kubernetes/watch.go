@@ -25,34 +25,31 @@ const longEnough = time.Second
 
 // Watch is that of configstore.Store.
 func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver func(configstore.Change) error) error {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if s.status != nil {
-		s.status.start(s)
-	}
-	w := s.resumeWatch(from)
-	for {
-		if w == nil {
-			w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: derived.New(s.log), failed: map[string]error{}}
+	return s.life.Do(ctx, func(inside context.Context) error {
+		if s.status != nil {
+			s.status.start(s)
 		}
-		w.deliver = deliver
-		anew, began := w.at == nil, time.Now()
-		err := w.run(inside)
-		if w.deliverErr != nil {
-			return w.deliverErr
+		w := s.resumeWatch(from)
+		for {
+			if w == nil {
+				w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: derived.New(s.log), failed: map[string]error{}}
+			}
+			w.deliver = deliver
+			anew, began := w.at == nil, time.Now()
+			err := w.run(inside)
+			if w.deliverErr != nil {
+				return w.deliverErr
+			}
+			s.keepWatch(w)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if !apiserver.Expired(err) || anew && time.Since(began) < longEnough {
+				return failed(inside, err)
+			}
+			w = nil // what happened since is forgotten: everything is read anew
 		}
-		s.keepWatch(w)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if !apiserver.Expired(err) || anew && time.Since(began) < longEnough {
-			return failed(ended(inside, err))
-		}
-		w = nil // what happened since is forgotten: everything is read anew
-	}
+	})
 }
 
 // watch is how far a Watch has come: what its reader has been told.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -27,21 +26,21 @@ const MaxObject = 1472 << 10
 const tries = 20
 
 // Get is that of configstore.Reader.
-func (s *Store) Get(ctx context.Context, key catalog.Key) (configstore.Stored, error) {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return configstore.Stored{}, err
-	}
-	defer leave()
-	_, i, err := s.get(inside, key)
-	if err != nil {
-		return configstore.Stored{}, failed(ended(inside, err))
-	}
-	objects, refused := decode([]item{i})
-	if len(refused) > 0 {
-		return configstore.Stored{Revision: i.meta.revision()}, failed(fmt.Errorf("get %s: %w: %w", where(key), configstore.ErrInvalid, refused[0].Err))
-	}
-	return objects[0], nil
+func (s *Store) Get(ctx context.Context, key catalog.Key) (got configstore.Stored, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		_, i, err := s.get(ctx, key)
+		if err != nil {
+			return err
+		}
+		objects, refused := decode([]item{i})
+		if len(refused) > 0 {
+			got.Revision = i.meta.revision()
+			return fmt.Errorf("get %s: %w: %w", where(key), configstore.ErrInvalid, refused[0].Err)
+		}
+		got = objects[0]
+		return nil
+	})
+	return got, err
 }
 
 // get reads one resource as it is, and as the API server wrote it.
@@ -64,56 +63,36 @@ func objectPath(key catalog.Key) string {
 }
 
 // List is that of configstore.Reader.
-func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.Refusal, error) {
-	inside, leave, err := s.life.Enter(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer leave()
-	items, _, err := s.listAll(inside)
-	if err != nil {
-		return nil, nil, failed(ended(inside, err))
-	}
-	objects, refused := decode(items)
-	for i := range refused {
-		if !slices.Contains(catalog.Kinds(), refused[i].Key.Kind) {
-			refused[i].Key = catalog.Key{}
-		}
-	}
-	return objects, refused, nil
+func (s *Store) List(ctx context.Context) (objects []configstore.Stored, refused []configstore.Refusal, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		items, _, err := s.listAll(ctx)
+		objects, refused = decode(items)
+		return err
+	})
+	return objects, refused, err
 }
 
 // Write is that of configstore.Writer. Labels, annotations and what else is in an
 // object's metadata stay as they are.
 func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]string, error) {
-	inside, leave, err := s.life.Enter(ctx)
+	edits, err := configstore.Edits(writes, MaxObject)
+	if err == nil && len(edits) > MaxBatch {
+		err = fmt.Errorf("%w: %d objects at once, and Kubernetes writes %d at a time; write them one after the other", configstore.ErrTooLarge, len(writes), MaxBatch)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store kubernetes: write: %w", err)
+	}
+	revisions := make([]string, len(edits))
+	err = s.do(ctx, func(ctx context.Context) (err error) {
+		for i, e := range edits {
+			revisions[i], err = s.write(ctx, e)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	if len(writes) == 0 {
-		return nil, nil
-	}
-	if err := configstore.CheckWrites(writes); err != nil {
-		return nil, failed(fmt.Errorf("write: %w", err))
-	}
-	values := make([][]byte, len(writes))
-	for i, w := range writes {
-		if w.Object == nil {
-			continue
-		}
-		if values[i], err = configstore.Encode(w.Object, MaxObject); err != nil {
-			return nil, failed(fmt.Errorf("write: %w", err))
-		}
-	}
-	if len(writes) > MaxBatch {
-		return nil, failed(fmt.Errorf("write: %w: %d objects at once, and Kubernetes writes %d at a time; write them one after the other", configstore.ErrTooLarge, len(writes), MaxBatch))
-	}
-	revision, err := s.write(inside, writes[0], values[0])
-	if err != nil {
-		return nil, failed(ended(inside, err))
-	}
-	return []string{revision}, nil
+	return revisions, nil
 }
 
 // errRaced says that the object is another than was just read.
@@ -121,17 +100,17 @@ var errRaced = errors.New("others write to it all the time")
 
 // write makes one write, again when somebody else came between reading and writing. The
 // condition of the write is held to what is there each time.
-func (s *Store) write(ctx context.Context, w configstore.Write, value []byte) (revision string, err error) {
+func (s *Store) write(ctx context.Context, e configstore.Edit) (revision string, err error) {
 	for range tries {
-		revision, err = s.try(ctx, w, value)
+		revision, err = s.try(ctx, e)
 		if !errors.Is(err, errRaced) {
 			return revision, err
 		}
 	}
-	return "", fmt.Errorf("write %s at %s: %w (%w in %d tries)", where(w.Key()), s.api.Host(), configstore.ErrConflict, errRaced, tries)
+	return "", fmt.Errorf("write %s at %s: %w (%w in %d tries)", where(e.Key()), s.api.Host(), configstore.ErrConflict, errRaced, tries)
 }
 
-func (s *Store) try(ctx context.Context, w configstore.Write, value []byte) (string, error) {
+func (s *Store) try(ctx context.Context, w configstore.Edit) (string, error) {
 	held := configstore.Absent
 	var body []byte
 	var there item
@@ -151,13 +130,13 @@ func (s *Store) try(ctx context.Context, w configstore.Write, value []byte) (str
 	case w.Object == nil:
 		return "", s.remove(ctx, w.Key(), there)
 	case held == configstore.Absent:
-		return s.create(ctx, w, value)
+		return s.create(ctx, w)
 	}
-	return s.replace(ctx, w.Key(), body, value)
+	return s.replace(ctx, w.Key(), body, w.Value)
 }
 
-func (s *Store) create(ctx context.Context, w configstore.Write, value []byte) (string, error) {
-	key := w.Key()
+func (s *Store) create(ctx context.Context, w configstore.Edit) (string, error) {
+	key, value := w.Key(), w.Value
 	r := resourceOf(key.Kind)
 	namespace, name := inKubernetes(key)
 	if name != key.Name {
