@@ -16,6 +16,8 @@ type Ledger struct {
 	// Prefix is what the store has before each path, which is said where something is
 	// refused.
 	Prefix string
+	// Restate says where something is refused, for a store whose people know no paths. It may be nil.
+	Restate func(path string, r Refusal) Refusal
 
 	refused map[string]Refusal // by path
 	sorted  []Refusal          // of refused; nil when it is to be made again
@@ -67,9 +69,14 @@ func (l *Ledger) refuse(path string, r Refusal) {
 	if l.refused == nil {
 		l.refused = map[string]Refusal{}
 	}
-	r.Where = l.Prefix + path
+	if r.Where = l.Prefix + path; l.Restate != nil {
+		r = l.Restate(path, r)
+	}
 	l.refused[path], l.sorted = r, nil
 }
+
+// Why is why a path is refused, and nil if it is not.
+func (l *Ledger) Why(path string) error { return l.refused[path].Err }
 
 // Refused is everything that is refused now, ordered by path. It is the caller's.
 func (l *Ledger) Refused() []Refusal {

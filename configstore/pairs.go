@@ -20,22 +20,30 @@ type Pair struct {
 // Decode reads pairs into objects, ordered by key, and refuses what is none. It uses
 // every processor: a store of 10,000 objects is read in a fraction of a second.
 func Decode(pairs []Pair) ([]Stored, []Refusal) {
-	workers := min(runtime.GOMAXPROCS(0), 1+len(pairs)/256)
 	objects := make([]Stored, len(pairs))
 	refusals := make([]Refusal, len(pairs))
-	var wait sync.WaitGroup
-	for n := range workers {
-		wait.Go(func() {
-			for i := n; i < len(pairs); i += workers {
-				objects[i], refusals[i] = decode(pairs[i])
-			}
-		})
-	}
-	wait.Wait()
+	Spread(len(pairs), 256, func(i int) { objects[i], refusals[i] = decode(pairs[i]) })
 	objects = slices.DeleteFunc(objects, func(s Stored) bool { return s.Object == nil })
 	slices.SortFunc(objects, func(a, b Stored) int { return a.Object.Key().Compare(b.Object.Key()) })
 	refusals = slices.DeleteFunc(refusals, func(r Refusal) bool { return r.Err == nil })
 	return objects, refusals
+}
+
+// Spread calls f with each number below n, on as many processors as have some of them each. A few
+// are done on the caller's goroutine.
+func Spread(n, some int, f func(i int)) {
+	workers := min(runtime.GOMAXPROCS(0), 1+n/some)
+	work := func(first int) {
+		for i := first; i < n; i += workers {
+			f(i)
+		}
+	}
+	var wait sync.WaitGroup
+	for first := 1; first < workers; first++ {
+		wait.Go(func() { work(first) })
+	}
+	work(0)
+	wait.Wait()
 }
 
 func decode(p Pair) (Stored, Refusal) {

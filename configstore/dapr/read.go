@@ -13,37 +13,26 @@ const mostRounds = 20
 
 var errRestless = errors.New("so much is written that no state of it can be read; write in fewer and larger batches")
 
-// read reads at least these paths, and everything that was written together with what is
-// read: a batch is seen whole or not yet. asked is what the answer is about; nil for all.
-func (w *watch) read(ctx context.Context, paths map[string]bool, all bool) (now snapshot, asked map[string]bool, err error) {
-	was, parsed := parseHead(w.head)
-	asked = maps.Clone(paths)
-	if asked == nil {
-		asked = map[string]bool{}
-	}
+// look reads at least these paths, and everything that was written together with what is read after
+// a head that is known: a batch is seen whole or not yet. asked comes to have all that is read. ok is
+// false when the store does not say what was written since.
+func (w *watch) look(ctx context.Context, since string, asked map[string]bool) (now snapshot, ok bool, err error) {
+	was, parsed := parseHead(since)
 	for range mostRounds {
-		if all {
-			now, err = w.readAll(ctx)
-			return now, nil, err
-		}
 		now, err = w.lease.some(ctx, slices.Sorted(maps.Keys(asked)))
-		if err != nil {
-			return snapshot{}, nil, err
-		}
-		if now.head == w.head {
-			return now, asked, nil
+		if err != nil || now.head == since {
+			return now, err == nil, err
 		}
 		is, ok := parseHead(now.head)
 		touched, known := is.PathsSince(was)
 		if !ok || !parsed || !known {
-			all = true
-			continue
+			return now, false, nil
 		}
 		if w.covers(asked, touched) {
-			return now, asked, nil
+			return now, true, nil
 		}
 	}
-	return snapshot{}, nil, errRestless
+	return now, false, nil
 }
 
 // covers tells whether all paths in scope have been asked for, and adds those that have
@@ -108,32 +97,15 @@ func (w *watch) seek(ctx context.Context, all *snapshot) error {
 
 // settle brings a list, whose head is that of its beginning, to the end of it.
 func (w *watch) settle(ctx context.Context, all *snapshot) (bool, error) {
-	was, parsed := parseHead(all.head)
 	asked := map[string]bool{}
-	for range mostRounds {
-		paths := slices.Sorted(maps.Keys(asked))
-		now, err := w.lease.some(ctx, paths)
-		if err != nil {
-			return false, err
-		}
-		if now.head != all.head {
-			is, ok := parseHead(now.head)
-			touched, known := is.PathsSince(was)
-			if !ok || !parsed || !known {
-				return false, nil
-			}
-			if !w.covers(asked, touched) {
-				continue
-			}
-		}
-		for _, path := range paths {
-			delete(all.pairs, path)
-			if h, ok := now.pairs[path]; ok {
-				all.pairs[path] = h
-			}
-		}
-		all.head = now.head
-		return true, nil
+	now, ok, err := w.look(ctx, all.head, asked)
+	if !ok {
+		return false, err
 	}
-	return false, nil
+	for path := range asked {
+		delete(all.pairs, path)
+	}
+	maps.Copy(all.pairs, now.pairs)
+	all.head = now.head
+	return true, nil
 }

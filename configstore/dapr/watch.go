@@ -162,15 +162,24 @@ func (w *watch) version() configstore.Version { return versionOf(w.head, len(w.k
 // update reads what has changed, at least these paths, and delivers it if that is
 // anything.
 func (w *watch) update(ctx context.Context, paths map[string]bool, all bool) error {
-	now, asked, err := w.read(ctx, paths, all)
-	if err != nil {
-		return err
+	asked := map[string]bool{}
+	note(asked, paths)
+	var now snapshot
+	var err error
+	if !all {
+		var ok bool
+		now, ok, err = w.look(ctx, w.head, asked)
+		all = !ok
 	}
-	if asked == nil {
-		asked = maps.Clone(w.denied)
+	if err == nil && all {
+		now, err = w.readAll(ctx)
+		note(asked, w.denied)
 		note(asked, now.pairs)
 		note(asked, w.known)
 		note(asked, now.denied)
+	}
+	if err != nil {
+		return err
 	}
 	put, deleted, news := w.compare(now, asked)
 	w.head = now.head

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -109,20 +107,7 @@ func (s *Store) unchanged(name string, info os.FileInfo) *parsed {
 // Those that are gone are nil.
 func (s *Store) readMany(names []string) map[string]*parsed {
 	all := make([]*parsed, len(names))
-	workers := min(runtime.GOMAXPROCS(0), 1+len(names)/64)
-	readEvery := func(first int) {
-		for i := first; i < len(names); i += workers {
-			if p, err := s.read(names[i]); err == nil {
-				all[i] = p
-			}
-		}
-	}
-	var wait sync.WaitGroup
-	for n := 1; n < workers; n++ {
-		wait.Go(func() { readEvery(n) })
-	}
-	readEvery(0)
-	wait.Wait()
+	configstore.Spread(len(names), 64, func(i int) { all[i], _ = s.read(names[i]) })
 	byName := make(map[string]*parsed, len(names))
 	for i, name := range names {
 		byName[name] = all[i]

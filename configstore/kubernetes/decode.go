@@ -1,13 +1,11 @@
 package kubernetes
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
-	"runtime"
 	"slices"
-	"sync"
-
-	"encoding/json"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -16,47 +14,37 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// parseAll reads resources by every processor, as configstore.Decode does.
+// parseAll reads resources by every processor.
 func (r resource) parseAll(raw []json.RawMessage) ([]item, error) {
-	workers := min(runtime.GOMAXPROCS(0), 1+len(raw)/256)
 	items := make([]item, len(raw))
-	errs := make([]error, workers)
-	var wait sync.WaitGroup
-	for n := range workers {
-		wait.Go(func() {
-			for i := n; i < len(raw) && errs[n] == nil; i += workers {
-				items[i], errs[n] = r.parse(raw[i])
-			}
-		})
+	errs := make([]error, len(raw))
+	configstore.Spread(len(raw), 256, func(i int) { items[i], errs[i] = r.parse(raw[i]) })
+	return items, cmp.Or(errs...)
+}
+
+// newLedger is a ledger of resources.
+func newLedger() configstore.Ledger { return configstore.Ledger{Restate: restate} }
+
+// pairs is resources as other stores have them.
+func pairs(items []item) []configstore.Pair {
+	all := make([]configstore.Pair, len(items))
+	for i := range items {
+		all[i] = items[i].pair()
 	}
-	wait.Wait()
-	return items, errors.Join(errs...)
+	return all
 }
 
 // decode makes objects of resources, and refuses what is none.
 func decode(items []item) ([]configstore.Stored, []configstore.Refusal) {
-	pairs := make([]configstore.Pair, len(items))
-	for i := range items {
-		pairs[i] = items[i].pair()
-	}
-	objects, refused := configstore.Decode(pairs)
-	if len(refused) == 0 {
-		return objects, nil
-	}
-	keys := make(map[string]catalog.Key, len(items))
-	for _, i := range items {
-		keys[i.path()] = i.key
-	}
-	for i := range refused {
-		refused[i] = restate(refused[i], keys[refused[i].Where])
-	}
-	return objects, refused
+	ledger := newLedger()
+	all := ledger.Reset(pairs(items), "")
+	return all.Objects, all.Refused
 }
 
 // restate says of a refusal what a user of kubectl can find: the resource rather than a
 // key and its columns.
-func restate(r configstore.Refusal, key catalog.Key) configstore.Refusal {
-	r.Where = where(key)
+func restate(path string, r configstore.Refusal) configstore.Refusal {
+	r.Where = where(keyOf(path))
 	var all api.Errors
 	if !errors.As(r.Err, &all) {
 		return r

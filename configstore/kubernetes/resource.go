@@ -99,6 +99,16 @@ type item struct {
 
 func (i item) path() string { return api.KeyPath(i.key) }
 
+// keyOf is the key of an item's path. Names that no object can have have no slash either.
+func keyOf(path string) catalog.Key {
+	parts := strings.Split(strings.TrimPrefix(path, api.KeyPrefix), "/")
+	key := catalog.Key{Kind: catalog.Kind(parts[0]), Name: parts[len(parts)-1]}
+	if len(parts) > 2 {
+		key.Namespace = parts[1]
+	}
+	return key
+}
+
 func (i item) pair() configstore.Pair {
 	return configstore.Pair{Path: i.path(), Value: i.value, Revision: i.meta.revision()}
 }

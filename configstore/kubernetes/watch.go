@@ -32,7 +32,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		w := s.resumeWatch(from)
 		for {
 			if w == nil {
-				w = &watch{store: s, revisions: map[catalog.Key]string{}, refused: map[catalog.Key]configstore.Refusal{}, derived: derived.New(s.log), failed: map[string]error{}}
+				w = &watch{store: s, revisions: map[catalog.Key]string{}, ledger: newLedger(), derived: derived.New(s.log), failed: map[string]error{}}
 			}
 			w.deliver = deliver
 			anew, began := w.at == nil, time.Now()
@@ -59,7 +59,7 @@ type watch struct {
 	deliverErr error    // of deliver
 	at         []string // resourceVersion of each resource; nil before the full set
 	revisions  map[catalog.Key]string
-	refused    map[catalog.Key]configstore.Refusal
+	ledger     configstore.Ledger
 	documents  []*documents
 	derived    *derived.Objects
 	failed     map[string]error // why documents can't be read
@@ -108,7 +108,6 @@ func (w *watch) run(ctx context.Context) error {
 		return err
 	}
 	clear(w.revisions)
-	clear(w.refused)
 	clear(w.failed)
 	full, _ := w.change(put(items), documents, true)
 	return w.follow(ctx, newNews(slices.Clone(at)), func(context.Context, *news) error { return w.say(full, at) })
@@ -206,28 +205,33 @@ func (n *news) catchUp(ctx context.Context, now []string) bool {
 // status or a label is no news.
 func (w *watch) change(events []event, documents documentNews, full bool) (c configstore.Change, news bool) {
 	var items []item
+	var deleted []string
 	for _, e := range events {
 		key := e.item.key
 		was, there := w.revisions[key]
 		switch {
 		case e.deleted && there:
 			delete(w.revisions, key)
-			delete(w.refused, key)
 			if w.store.status != nil {
 				w.store.status.forget(key)
 			}
-			news = true
-			if api.CheckKey(key) == nil {
-				c.Deleted = append(c.Deleted, key)
-			}
+			deleted = append(deleted, e.item.path())
 		case !e.deleted && was != e.item.meta.revision():
 			w.revisions[key] = e.item.meta.revision()
-			delete(w.refused, key)
-			news = true
 			items = append(items, e.item)
 		}
 	}
-	c.Full, c.Objects = full, w.decode(items)
+	if full {
+		c = w.ledger.Reset(pairs(items), "")
+	} else {
+		c = w.ledger.Apply(pairs(items), deleted, "")
+	}
+	for _, i := range items {
+		if w.store.status != nil {
+			w.store.status.report(i, w.ledger.Why(i.path()))
+		}
+	}
+	news = len(items)+len(deleted) > 0
 	if len(w.documents) > 0 {
 		w.derive(&c, events, documents)
 		news = news || len(documents.documents)+len(documents.failed) > 0
@@ -252,38 +256,8 @@ func (w *watch) derive(c *configstore.Change, events []event, n documentNews) {
 	}, func(key catalog.Key) bool { return w.revisions[key] != "" })
 }
 
-// decode decodes, notes what is refused, and lets the status say so.
-func (w *watch) decode(items []item) []configstore.Stored {
-	if len(items) == 0 {
-		return nil
-	}
-	objects, refused := decode(items)
-	verdicts := make(map[string]error, len(refused))
-	for _, r := range refused {
-		verdicts[r.Where] = r.Err
-	}
-	for _, i := range items {
-		err := verdicts[where(i.key)]
-		if err != nil {
-			key := i.key
-			if api.CheckKey(key) != nil {
-				key = catalog.Key{}
-			}
-			w.refused[i.key] = configstore.Refusal{Key: key, Where: where(i.key), Err: err}
-		}
-		if w.store.status != nil {
-			w.store.status.report(i, err)
-		}
-	}
-	return objects
-}
-
 func (w *watch) allRefused() []configstore.Refusal {
-	var all []configstore.Refusal
-	for _, r := range w.refused {
-		all = append(all, r)
-	}
-	all = append(all, w.derived.Refused()...)
+	all := append(w.ledger.Refused(), w.derived.Refused()...)
 	for name, err := range w.failed {
 		all = append(all, configstore.Refusal{Where: name, Err: err})
 	}
