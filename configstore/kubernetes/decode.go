@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/api"
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
