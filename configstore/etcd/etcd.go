@@ -15,7 +15,6 @@ package etcd
 import (
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/etcd/etcdclient"
@@ -30,15 +29,7 @@ type Store struct {
 	log    *slog.Logger
 
 	life *configstore.Life
-
-	mu   sync.Mutex
-	kept *kept // of the last Watch that ended
-}
-
-// kept is what a Watch knew when it ended, for one that goes on from there.
-type kept struct {
-	at     configstore.Version
-	ledger *configstore.Ledger
+	kept configstore.Kept[*configstore.Ledger]
 }
 
 var (
@@ -71,23 +62,4 @@ func (s *Store) Close() error {
 		return fmt.Errorf("store etcd: close the connection to %s: %w", s.client.Servers(), err)
 	}
 	return nil
-}
-
-// keep remembers what a Watch knew.
-func (s *Store) keep(at configstore.Version, ledger *configstore.Ledger) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept = &kept{at, ledger}
-}
-
-// takeKept returns what the last Watch knew at a version, once.
-func (s *Store) takeKept(at configstore.Version) *configstore.Ledger {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kept == nil || s.kept.at != at {
-		return nil
-	}
-	ledger := s.kept.ledger
-	s.kept = nil
-	return ledger
 }

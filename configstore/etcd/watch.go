@@ -20,7 +20,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		w := watch{store: s, deliver: deliver}
 		err := w.run(ctx, from)
 		if w.at != "" && w.ledger != nil {
-			s.keep(w.at, w.ledger)
+			s.kept.Keep(w.at, w.ledger)
 		}
 		return s.fail(ctx, "watch "+s.spansText(), err)
 	})
@@ -93,7 +93,8 @@ func (w *watch) resume(ctx context.Context, from configstore.Version, begin plac
 	if now := at(answer.Header, begin.revision, found); now != begin {
 		return 0, etcdclient.ErrAnew
 	}
-	if w.ledger = w.store.takeKept(from); w.ledger != nil {
+	var kept bool
+	if w.ledger, kept = w.store.kept.Take(from); kept {
 		return answer.Header.Revision, nil
 	}
 	kvs, _, err := w.store.everything(ctx, begin.revision)

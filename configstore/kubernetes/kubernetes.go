@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -57,9 +56,7 @@ type Store struct {
 	lookAgain time.Duration // lookAgain; less in tests
 
 	life *configstore.Life
-
-	mu        sync.Mutex // guards lastWatch
-	lastWatch *watch     // that ended last
+	kept configstore.Kept[*watch] // what it knew is not in the Version: without it everything is read
 }
 
 var _ configstore.ReadWriter = (*Store)(nil)

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/derived"
@@ -29,7 +28,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		if s.status != nil {
 			s.status.start(s)
 		}
-		w := s.resumeWatch(from)
+		w, _ := s.kept.Take(from)
 		for {
 			if w == nil {
 				w = &watch{store: s, revisions: map[catalog.Key]string{}, ledger: newLedger(), derived: derived.New(s.log), failed: map[string]error{}}
@@ -40,7 +39,9 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 			if w.deliverErr != nil {
 				return w.deliverErr
 			}
-			s.keepWatch(w)
+			if w.at != nil {
+				s.kept.Keep(formatVersion(w.at), w)
+			}
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -63,28 +64,6 @@ type watch struct {
 	documents  []*documents
 	derived    *derived.Objects
 	failed     map[string]error // why documents can't be read
-}
-
-// keepWatch keeps what a Watch knew when it ended, for its reader to come back.
-func (s *Store) keepWatch(w *watch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if w.at != nil {
-		s.lastWatch = w
-	}
-}
-
-// resumeWatch is the Watch that ended at a version, if it was the last one that did. What it
-// knew is not in the Version: without it everything has to be read.
-func (s *Store) resumeWatch(from configstore.Version) *watch {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.lastWatch
-	if w == nil || formatVersion(w.at) != from {
-		return nil
-	}
-	s.lastWatch = nil
-	return w
 }
 
 func (w *watch) run(ctx context.Context) error {
