@@ -67,9 +67,14 @@ func TestALedgerThatGoesOnKnowsWhatIsRefused(t *testing.T) {
 func TestPendingKeepsTheNewestOfEachPath(t *testing.T) {
 	p := NewPending()
 	for i := range 100 {
-		p.Add([]Pair{pair("east", fmt.Sprintf("n%d", i)), pair("west", "a")}, []string{"isthmus/v1alpha1/Cluster/north"}, Version(fmt.Sprint(i)))
+		p.Note(pair("east", fmt.Sprintf("n%d", i)))
+		p.Note(pair("west", "a"))
+		p.NoteDeleted("isthmus/v1alpha1/Cluster/north")
+		p.Commit(Version(fmt.Sprint(i)))
 	}
-	p.Add([]Pair{pair("north", "b")}, []string{westPath}, "last")
+	p.Note(pair("north", "b"))
+	p.NoteDeleted(westPath)
+	p.Commit("last")
 	<-p.News()
 	put, deleted, at := p.Take()
 	if len(put) != 2 || put[0].Revision != "n99" || put[1].Revision != "b" || len(deleted) != 1 || deleted[0] != westPath || at != "last" {

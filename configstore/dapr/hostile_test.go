@@ -129,7 +129,7 @@ type endsAtOnce struct {
 	asked []time.Time
 }
 
-func (e *endsAtOnce) listen(_ context.Context, to *hints) error {
+func (e *endsAtOnce) listen(_ context.Context, to hints) error {
 	e.asked = append(e.asked, time.Now())
 	to.begin()
 	return errors.New("idle session timeout")

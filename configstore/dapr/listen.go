@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/dapr/components-contrib/configuration"
@@ -16,79 +15,51 @@ import (
 
 // hints is what a subscription has told since it was last asked. It holds at most
 // mostHints paths, however much is told.
-type hints struct {
-	news chan struct{} // has one element while there is something to take
+type hints struct{ *live.Inbox[hinted] }
 
-	mu        sync.Mutex
-	listening bool // a subscription has begun and not ended
-	hinted
-}
-
-// hinted is what a hints holds.
 type hinted struct {
-	paths map[string]bool
-	told  bool // something may have changed
-	many  bool // more than could be held: everything may have changed
-	begun bool // a subscription has begun
+	paths     map[string]bool
+	told      bool // something may have changed
+	many      bool // more than could be held: everything may have changed
+	begun     bool // a subscription has begun
+	listening bool // and has not ended
 }
 
 const mostHints = 1000
 
-func newHints() *hints { return &hints{news: make(chan struct{}, 1)} }
-
-// change makes a change under the lock, and says so.
-func (h *hints) change(change func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	change()
-	select {
-	case h.news <- struct{}{}:
-	default:
-	}
-}
+func newHints() hints { return hints{live.NewInbox(hinted{})} }
 
 // add hints at paths, or at anything.
-func (h *hints) add(paths ...string) {
-	h.change(func() {
-		h.told = true
+func (h hints) add(paths ...string) {
+	h.Note(func(held *hinted) {
+		held.told = true
 		for _, path := range paths {
-			if h.paths == nil {
-				h.paths = map[string]bool{}
+			if held.paths == nil {
+				held.paths = map[string]bool{}
 			}
-			h.paths[path] = true
+			held.paths[path] = true
 		}
-		if len(h.paths) > mostHints {
-			h.many, h.paths = true, nil
+		if len(held.paths) > mostHints {
+			held.many, held.paths = true, nil
 		}
 	})
 }
 
 // begin notes that a subscription has begun.
-func (h *hints) begin() { h.change(func() { h.begun, h.listening = true, true }) }
+func (h hints) begin() { h.Note(func(held *hinted) { held.begun, held.listening = true, true }) }
 
 // end notes that none is there any more, and tells whether one had begun.
-func (h *hints) end() (was bool) {
-	h.mu.Lock()
-	was, h.listening = h.listening, false
-	h.mu.Unlock()
+func (h hints) end() (was bool) {
+	h.Look(func(held *hinted) { was, held.listening = held.listening, false })
 	if was {
 		h.add()
 	}
 	return was
 }
 
-func (h *hints) take() hinted {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := h.hinted
-	h.hinted = hinted{}
+func (h hints) take() (all hinted) {
+	h.Look(func(held *hinted) { all, *held = *held, hinted{listening: held.listening} })
 	return all
-}
-
-func (h *hints) listens() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.listening
 }
 
 // How soon a subscription is tried again, after the first failure and after many, and how
@@ -132,11 +103,11 @@ func (w *watch) subscribe(ctx context.Context) {
 type listener interface {
 	// listen says when it begins to, and then what changes, until the context ends or it can't any
 	// more. The error is never nil.
-	listen(ctx context.Context, to *hints) error
+	listen(ctx context.Context, to hints) error
 }
 
 // listen subscribes: by the engine where it can, else by Dapr's interface.
-func (l *lease) listen(ctx context.Context, to *hints) error {
+func (l *lease) listen(ctx context.Context, to hints) error {
 	if own, ok := l.engine.(listener); ok {
 		return own.listen(ctx, to)
 	}
@@ -145,7 +116,7 @@ func (l *lease) listen(ctx context.Context, to *hints) error {
 
 // listenByDapr subscribes with a store of Dapr of its own: to close it is the one way to be
 // rid of all that belongs to a subscription.
-func listenByDapr(ctx context.Context, s settings, to *hints) error {
+func listenByDapr(ctx context.Context, s settings, to hints) error {
 	lost := make(chan string, 1)
 	b := s.logger()
 	b.failed = func(text string) {

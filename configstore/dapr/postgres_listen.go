@@ -19,7 +19,7 @@ var listenKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, I
 // have but one. Subscribe of Dapr's store (1.18.1) does the same, and ends the process at a
 // notification whose data has anything but text for a key, version or metadata. NOTIFY
 // needs no permission, so that everybody who may connect to the database could.
-func (p *postgresEngine) listen(ctx context.Context, to *hints) error {
+func (p *postgresEngine) listen(ctx context.Context, to hints) error {
 	if p.channel == "" {
 		return errors.New("the component has no notifyChannel")
 	}

@@ -19,7 +19,7 @@ import (
 // of its context by then reads from a nil message and ends the process. Here the client is
 // closed after its subscriptions; and should it ever be closed under one, as Dapr's code
 // does when it can't renew a token of Entra, this goroutine is the one to see.
-func (r *redisEngine) listen(ctx context.Context, to *hints) (err error) {
+func (r *redisEngine) listen(ctx context.Context, to hints) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
 			err = fmt.Errorf("the client of Redis was closed: %v", why)

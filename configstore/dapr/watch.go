@@ -23,8 +23,9 @@ type watch struct {
 	head   string            // its text
 	had    bool              // there was something once
 
-	hints  *hints
-	untold int // changes that were found by looking, since something was last told
+	hints     hints
+	listening bool // a subscription has begun
+	untold    int  // changes that were found by looking, since something was last told
 }
 
 func (s *Store) newWatch(deliver func(configstore.Change) error) *watch {
@@ -87,9 +88,9 @@ func (w *watch) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.hints.news:
+		case <-w.hints.News():
 			now := w.hints.take()
-			if now.begun {
+			if w.listening = now.listening; now.begun {
 				looks = 0
 				rescan.Reset(min(w.lease.settles(), w.store.config.Rescan))
 			}
@@ -123,7 +124,7 @@ func (w *watch) missed() {
 	const exceptions = 2
 	set := w.lease.settings
 	need := notifies[set.component.kind] // none where looking is how changes are found
-	if w.untold++; w.untold <= exceptions || need == "" || !w.hints.listens() {
+	if w.untold++; w.untold <= exceptions || need == "" || !w.listening {
 		return
 	}
 	w.store.untold.Store(true)

@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // event is what a watch says of one object.
@@ -17,65 +18,44 @@ type event struct {
 	deleted bool
 }
 
-// news is what the streams of one Watch have heard and its reader not yet: of each object
+// news is what the streams of one Watch have noted and its reader not yet: of each object
 // the newest, so that there is never more of it than there are objects.
-type news struct {
-	mu      sync.Mutex
+type news struct{ *live.Inbox[noted] }
+
+// noted is what a news holds.
+type noted struct {
 	pending map[catalog.Key]event
-	at      []string // resourceVersion that each resource has been heard up to
+	at      []string // resourceVersion that each resource has been noted up to
 	moved   bool     // at has changed by more than an event
 	open    []bool   // which of the streams has begun
-	heard   time.Time
+	last    time.Time
 	documentNews
-	wake chan struct{} // has something in it when there is news
 }
 
 func newNews(at []string) *news {
-	return &news{pending: map[catalog.Key]event{}, at: at, open: make([]bool, len(at)), wake: make(chan struct{}, 1), documentNews: newDocumentNews()}
+	return &news{live.NewInbox(noted{pending: map[catalog.Key]event{}, at: slices.Clone(at), open: make([]bool, len(at)), documentNews: newDocumentNews()})}
 }
 
-// note makes a change under the lock, and says so.
-func (n *news) note(change func()) {
-	n.mu.Lock()
-	change()
-	n.heard = time.Now()
-	n.mu.Unlock()
-	n.wakeUp()
-}
-
-func (n *news) wakeUp() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns what there is and begins anew.
-func (n *news) take() (events []event, at []string, moved bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, e := range n.pending {
-		events = append(events, e)
-	}
-	clear(n.pending)
-	moved, n.moved = n.moved, false
-	return events, append([]string(nil), n.at...), moved
+// note makes a change of what streams of objects have noted.
+func (n *news) note(change func(*noted)) {
+	n.Note(func(h *noted) {
+		change(h)
+		h.last = time.Now()
+	})
 }
 
 // tell takes news of documents.
 func (n *news) tell(change func(*documentNews)) {
-	n.mu.Lock()
-	change(&n.documentNews)
-	n.mu.Unlock()
-	n.wakeUp()
+	n.Note(func(h *noted) { change(&h.documentNews) })
 }
 
-// takeDocuments is take of documents.
-func (n *news) takeDocuments() documentNews {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := n.documentNews
-	n.documentNews = newDocumentNews()
+// take returns what there is and begins anew.
+func (n *news) take() (all noted) {
+	n.Look(func(h *noted) {
+		all = *h
+		all.at = slices.Clone(h.at)
+		h.pending, h.moved, h.documentNews = map[catalog.Key]event{}, false, newDocumentNews()
+	})
 	return all
 }
 
@@ -85,23 +65,20 @@ type stream struct {
 	api   *apiServer
 	r     resource
 	index int // in news
+	from  string
 	news  *news
 }
 
 func (s *stream) run(ctx context.Context) error {
-	n := s.news
-	n.mu.Lock()
-	from := n.at[s.index]
-	n.mu.Unlock()
-	err := s.api.Follow(ctx, s.r.collection(), from, apiserver.Follower{
-		Opened: func() { n.note(func() { n.open[s.index] = true }) },
-		Mark:   func(version string) { n.note(func() { n.at[s.index], n.moved = version, true }) },
+	err := s.api.Follow(ctx, s.r.collection(), s.from, apiserver.Follower{
+		Opened: func() { s.news.note(func(h *noted) { h.open[s.index] = true }) },
+		Mark:   func(version string) { s.news.note(func(h *noted) { h.at[s.index], h.moved = version, true }) },
 		Take: func(object json.RawMessage, deleted bool) (string, error) {
 			i, err := s.r.parse(object)
 			if err != nil || i.meta.ResourceVersion == "" {
 				return "", err
 			}
-			n.note(func() { n.pending[i.key], n.at[s.index] = event{i, deleted}, i.meta.ResourceVersion })
+			s.news.note(func(h *noted) { h.pending[i.key], h.at[s.index] = event{i, deleted}, i.meta.ResourceVersion })
 			return i.meta.ResourceVersion, nil
 		},
 	})

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func (w *watch) run(ctx context.Context) error {
 		}
 		// A server that is behind what its reader knew has been put back from a backup.
 		if !slices.ContainsFunc(zip(w.at, now), func(p [2]string) bool { return newer(p[0], p[1]) }) {
-			return w.follow(ctx, newNews(slices.Clone(w.at)), func(ctx context.Context, n *news) error { return w.catchUp(ctx, n, now) })
+			return w.follow(ctx, newNews(w.at), func(ctx context.Context, n *news) error { return w.catchUp(ctx, n, now) })
 		}
 	}
 	items, at, err := w.store.listAll(ctx)
@@ -89,7 +90,7 @@ func (w *watch) run(ctx context.Context) error {
 	clear(w.revisions)
 	clear(w.failed)
 	full, _ := w.change(put(items), documents, true)
-	return w.follow(ctx, newNews(slices.Clone(at)), func(context.Context, *news) error { return w.say(full, at) })
+	return w.follow(ctx, newNews(at), func(context.Context, *news) error { return w.say(full, at) })
 }
 
 func zip(a, b []string) [][2]string {
@@ -100,10 +101,10 @@ func zip(a, b []string) [][2]string {
 	return pairs
 }
 
-func put(items []item) []event {
-	events := make([]event, len(items))
-	for i := range items {
-		events[i].item = items[i]
+func put(items []item) map[catalog.Key]event {
+	events := make(map[catalog.Key]event, len(items))
+	for _, i := range items {
+		events[i.key] = event{item: i}
 	}
 	return events
 }
@@ -114,13 +115,10 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	defer cancel(nil)
+	begun := n.take()
 	for i, r := range w.store.resources {
-		s := &stream{api: w.store.api, r: r, index: i, news: n}
-		streams.Add(1)
-		go func() {
-			defer streams.Done()
-			cancel(s.run(ctx))
-		}()
+		s := &stream{api: w.store.api, r: r, index: i, from: begun.at[i], news: n}
+		streams.Go(func() { cancel(s.run(ctx)) })
 	}
 	for _, d := range w.documents {
 		streams.Go(func() { d.run(ctx, n.tell) })
@@ -130,13 +128,13 @@ func (w *watch) follow(ctx context.Context, n *news, begin func(context.Context,
 	}
 	for {
 		select {
-		case <-n.wake:
+		case <-n.News():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		events, at, moved := n.take()
-		if change, news := w.change(events, n.takeDocuments(), false); moved || news {
-			if err := w.say(change, at); err != nil {
+		now := n.take()
+		if change, news := w.change(now.pending, now.documentNews, false); now.moved || news {
+			if err := w.say(change, now.at); err != nil {
 				return err
 			}
 		}
@@ -149,19 +147,21 @@ func (w *watch) catchUp(ctx context.Context, n *news, now []string) error {
 	if !n.catchUp(ctx, now) {
 		return context.Cause(ctx)
 	}
-	events, at, _ := n.take()
-	change, _ := w.change(events, n.takeDocuments(), false)
-	return w.say(change, at)
+	all := n.take()
+	change, _ := w.change(all.pending, all.documentNews, false)
+	return w.say(change, all.at)
 }
 
 // catchUp waits until the streams have come to where the server was, or say nothing more.
 func (n *news) catchUp(ctx context.Context, now []string) bool {
 	for {
-		n.mu.Lock()
-		open := !slices.Contains(n.open, false)
-		there := !slices.ContainsFunc(zip(now, n.at), func(p [2]string) bool { return newer(p[0], p[1]) })
-		left := settled - time.Since(n.heard)
-		n.mu.Unlock()
+		var open, there bool
+		var left time.Duration
+		n.Look(func(h *noted) {
+			open = !slices.Contains(h.open, false)
+			there = !slices.ContainsFunc(zip(now, h.at), func(p [2]string) bool { return newer(p[0], p[1]) })
+			left = settled - time.Since(h.last)
+		})
 		if open && (there || left <= 0) {
 			return true
 		}
@@ -170,7 +170,7 @@ func (n *news) catchUp(ctx context.Context, now []string) bool {
 		}
 		timer := time.NewTimer(left)
 		select {
-		case <-n.wake:
+		case <-n.News():
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -182,11 +182,10 @@ func (n *news) catchUp(ctx context.Context, now []string) bool {
 
 // change makes a change of events, and tells whether there is any: what only touched a
 // status or a label is no news.
-func (w *watch) change(events []event, documents documentNews, full bool) (c configstore.Change, news bool) {
+func (w *watch) change(events map[catalog.Key]event, documents documentNews, full bool) (c configstore.Change, news bool) {
 	var items []item
 	var deleted []string
-	for _, e := range events {
-		key := e.item.key
+	for key, e := range events {
 		was, there := w.revisions[key]
 		switch {
 		case e.deleted && there:
@@ -220,7 +219,7 @@ func (w *watch) change(events []event, documents documentNews, full bool) (c con
 }
 
 // derive adds to a change what derives from documents.
-func (w *watch) derive(c *configstore.Change, events []event, n documentNews) {
+func (w *watch) derive(c *configstore.Change, events map[catalog.Key]event, n documentNews) {
 	for id, document := range n.documents {
 		w.derived.Take(id, document)
 	}
@@ -229,10 +228,7 @@ func (w *watch) derive(c *configstore.Change, events []event, n documentNews) {
 			delete(w.failed, name)
 		}
 	}
-	w.derived.Add(c, func(yield func(catalog.Key) bool) {
-		for i := 0; i < len(events) && yield(events[i].item.key); i++ {
-		}
-	}, func(key catalog.Key) bool { return w.revisions[key] != "" })
+	w.derived.Add(c, maps.Keys(events), func(key catalog.Key) bool { return w.revisions[key] != "" })
 }
 
 func (w *watch) allRefused() []configstore.Refusal {
