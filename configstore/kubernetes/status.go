@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -58,110 +57,90 @@ type reporter struct {
 	api *apiServer
 	log *slog.Logger
 
-	mu      sync.Mutex
-	running bool
+	started sync.Once
+	inbox   *live.Inbox[verdicts]
+}
+
+// verdicts is what is to be said, and was.
+type verdicts struct {
 	pending map[catalog.Key]verdict
-	order   []catalog.Key          // of pending, the newest last; some stand there twice
+	count   int                    // of all that came to be pending
 	written map[catalog.Key]string // revision that was reported last
-	wake    chan struct{}          // has something in it when there is work
 }
 
 // verdict is what is to be said of an object.
 type verdict struct {
 	item item
 	err  error
+	came int // the later, the higher
 }
 
 func newReporter(api *apiServer, log *slog.Logger) *reporter {
-	return &reporter{api: api, log: log, pending: map[catalog.Key]verdict{}, written: map[catalog.Key]string{}, wake: make(chan struct{}, 1)}
+	return &reporter{api: api, log: log, inbox: live.NewInbox(verdicts{pending: map[catalog.Key]verdict{}, written: map[catalog.Key]string{}})}
 }
 
 // start lets the reporter run until the store is closed.
 func (p *reporter) start(s *Store) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.running {
-		return
-	}
-	p.running = true
-	go func() {
-		_ = s.life.Do(context.Background(), func(ctx context.Context) error { // else it has been closed meanwhile
-			p.run(ctx)
-			return nil
-		})
-	}()
+	p.started.Do(func() {
+		go func() {
+			_ = s.life.Do(context.Background(), func(ctx context.Context) error { // else it has been closed meanwhile
+				p.run(ctx)
+				return nil
+			})
+		}()
+	})
 }
 
 // report says what became of an object. It never waits.
 func (p *reporter) report(i item, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.written[i.key] == i.meta.revision() {
-		return
-	}
-	v := verdict{i, err}
-	v.item.value = nil // is not needed any more
-	if said(v) {
-		p.written[i.key] = i.meta.revision()
-		delete(p.pending, i.key)
-		return
-	}
-	p.push(v)
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.inbox.Note(func(all *verdicts) {
+		i.value = nil // is not needed any more
+		v := verdict{item: i, err: err}
+		switch {
+		case all.written[i.key] == i.meta.revision():
+		case said(v):
+			all.written[i.key] = i.meta.revision()
+			delete(all.pending, i.key)
+		default:
+			all.push(v)
+		}
+	})
 }
 
 // forget forgets an object that has been deleted.
 func (p *reporter) forget(key catalog.Key) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.pending, key)
-	delete(p.written, key)
+	p.inbox.Look(func(all *verdicts) {
+		delete(all.pending, key)
+		delete(all.written, key)
+	})
 }
 
 // next takes the newest verdict.
 func (p *reporter) next() (v verdict, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(p.order) > 0 {
-		key := p.order[len(p.order)-1]
-		p.order = p.order[:len(p.order)-1]
-		if v, ok := p.pending[key]; ok {
-			delete(p.pending, key)
-			return v, true
+	p.inbox.Look(func(all *verdicts) {
+		for _, other := range all.pending {
+			if other.came > v.came {
+				v, ok = other, true
+			}
 		}
-	}
-	return verdict{}, false
+		delete(all.pending, v.item.key)
+	})
+	return v, ok
 }
 
 // again puts a verdict back, unless there is a newer one.
 func (p *reporter) again(v verdict) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, newer := p.pending[v.item.key]; !newer {
-		p.push(v)
-	}
+	p.inbox.Look(func(all *verdicts) {
+		if _, newer := all.pending[v.item.key]; !newer {
+			all.push(v)
+		}
+	})
 }
 
-// push is called with mu held.
-func (p *reporter) push(v verdict) {
-	p.pending[v.item.key] = v
-	p.order = append(p.order, v.item.key)
-	if len(p.order) <= 2*len(p.pending)+64 {
-		return
-	}
-	seen := make(map[catalog.Key]bool, len(p.pending))
-	kept := make([]catalog.Key, 0, len(p.pending))
-	for _, key := range slices.Backward(p.order) {
-		if _, waits := p.pending[key]; waits && !seen[key] {
-			seen[key] = true
-			kept = append(kept, key)
-		}
-	}
-	slices.Reverse(kept)
-	p.order = kept
+func (all *verdicts) push(v verdict) {
+	all.count++
+	v.came = all.count
+	all.pending[v.item.key] = v
 }
 
 func (p *reporter) run(ctx context.Context) {
@@ -170,7 +149,7 @@ func (p *reporter) run(ctx context.Context) {
 		v, ok := p.next()
 		if !ok {
 			select {
-			case <-p.wake:
+			case <-p.inbox.News():
 			case <-ctx.Done():
 			}
 			continue
@@ -258,9 +237,7 @@ func (p *reporter) write(ctx context.Context, v verdict) error {
 		Query: url.Values{"fieldManager": {apiserver.FieldManager + "-status"}, "force": {"true"}}, Body: body,
 	})
 	if err == nil {
-		p.mu.Lock()
-		p.written[key] = v.item.meta.revision()
-		p.mu.Unlock()
+		p.inbox.Look(func(all *verdicts) { all.written[key] = v.item.meta.revision() })
 	}
 	return err
 }

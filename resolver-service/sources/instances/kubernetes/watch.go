@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
 )
 
@@ -24,7 +27,7 @@ type watch struct {
 
 func (w *watch) run(ctx context.Context) error {
 	all := w.source.config.collections()
-	n := &news{pending: map[name]object{}, wake: make(chan struct{}, 1)}
+	n := live.NewInbox(map[name]object{})
 	at := make([]string, len(all)) // resourceVersion that each collection was read at
 	objects, err := w.list(ctx, all, at)
 	if err != nil {
@@ -75,7 +78,7 @@ func (w *watch) list(ctx context.Context, all []collection, at []string) ([]obje
 }
 
 // follow starts the streams and says what they bring.
-func (w *watch) follow(ctx context.Context, all []collection, at []string, n *news) error {
+func (w *watch) follow(ctx context.Context, all []collection, at []string, n *live.Inbox[map[name]object]) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var streams sync.WaitGroup
 	defer streams.Wait()
@@ -85,11 +88,13 @@ func (w *watch) follow(ctx context.Context, all []collection, at []string, n *ne
 	}
 	for {
 		select {
-		case <-n.wake:
+		case <-n.News():
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if change, news := w.index.apply(n.take()); news {
+		var heard map[name]object // of each object the newest, so that there is never more than there are objects
+		n.Look(func(held *map[name]object) { heard, *held = *held, map[name]object{} })
+		if change, news := w.index.apply(slices.Collect(maps.Values(heard))); news {
 			if err := w.say(change); err != nil {
 				return err
 			}
@@ -102,43 +107,15 @@ func (w *watch) say(c instances.Change) error {
 	return w.emitErr
 }
 
-// news is what the streams have heard and is not said yet: of each object the newest, so
-// that there is never more of it than there are objects.
-type news struct {
-	mu      sync.Mutex
-	pending map[name]object
-	wake    chan struct{} // has something in it when there is news
-}
-
-func (n *news) take() (objects []object) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, o := range n.pending {
-		objects = append(objects, o)
-	}
-	n.pending = map[name]object{}
-	return objects
-}
-
-func (n *news) note(o object) {
-	n.mu.Lock()
-	n.pending[o.name] = o
-	n.mu.Unlock()
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
 // stream follows one collection until the context ends or the server can't be watched.
-func (w *watch) stream(ctx context.Context, c collection, from string, n *news) error {
+func (w *watch) stream(ctx context.Context, c collection, from string, n *live.Inbox[map[name]object]) error {
 	err := w.source.api.Follow(ctx, c.Collection, from, apiserver.Follower{Take: func(text json.RawMessage, deleted bool) (string, error) {
 		o, err := parse(text, c.pods)
 		if err != nil || o.version == "" {
 			return "", err
 		}
 		o.deleted = deleted
-		n.note(o)
+		n.Note(func(held *map[name]object) { (*held)[o.name] = o })
 		return o.version, nil
 	}})
 	if ctx.Err() != nil {
