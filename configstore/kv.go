@@ -127,11 +127,7 @@ func (k KV) Write(ctx context.Context, writes ...Write) (revisions []string, err
 	if err != nil {
 		return nil, fmt.Errorf("store %s: write: %w", k.on.Name, err)
 	}
-	paths := make([]string, len(edits))
-	for i, e := range edits {
-		paths[i] = e.Path
-	}
-	err = k.Do(ctx, "write "+k.describe(paths), func(ctx context.Context) (err error) {
+	err = k.Do(ctx, "write "+k.describe(Paths(edits)), func(ctx context.Context) (err error) {
 		if len(edits) > 0 {
 			revisions, err = k.on.Commit(ctx, edits)
 		}
@@ -141,6 +137,15 @@ func (k KV) Write(ctx context.Context, writes ...Write) (revisions []string, err
 		return nil, err
 	}
 	return revisions, nil
+}
+
+// Paths is the paths of edits, in their order.
+func Paths(edits []Edit) []string {
+	paths := make([]string, len(edits))
+	for i, e := range edits {
+		paths[i] = e.Path
+	}
+	return paths
 }
 
 // Edits is writes as a server has them, if they are valid and no object has more bytes than most.

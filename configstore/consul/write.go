@@ -81,11 +81,7 @@ func (s *Store) persist(ctx context.Context, edits []configstore.Edit) ([]string
 func (s *Store) attempt(ctx context.Context, edits []configstore.Edit) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	paths := make([]string, len(edits))
-	for i, e := range edits {
-		paths[i] = e.Path
-	}
-	now, err := s.some(ctx, paths, &api.QueryOptions{RequireConsistent: true})
+	now, err := s.some(ctx, configstore.Paths(edits), &api.QueryOptions{RequireConsistent: true})
 	if err != nil {
 		return nil, err
 	}
@@ -114,19 +110,18 @@ func (s *Store) attempt(ctx context.Context, edits []configstore.Edit) ([]string
 // transaction: Consul gives none to a value that stays as it is.
 func (s *Store) operations(edits []configstore.Edit, held map[string]uint64, h head, carry bool) api.KVTxnOps {
 	var ops api.KVTxnOps
-	var paths []string
 	var values [][]byte
 	for _, e := range edits {
 		op := &api.KVTxnOp{Verb: api.KVCAS, Key: s.config.Prefix + e.Path, Value: e.Value, Index: held[e.Path]}
 		if e.Object == nil {
 			op.Verb = api.KVDeleteCAS
 		}
-		ops, paths = append(ops, op), append(paths, e.Path)
+		ops = append(ops, op)
 		if carry {
 			values = append(values, e.Value)
 		}
 	}
-	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: h.next(paths, values), Index: h.index})
+	ops = append(ops, &api.KVTxnOp{Verb: api.KVCAS, Key: s.headKey(), Value: h.next(configstore.Paths(edits), values), Index: h.index})
 	s.place(ops)
 	return ops
 }

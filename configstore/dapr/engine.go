@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,8 +50,16 @@ type writer interface {
 
 // plan is what a commit is to do.
 type plan struct {
-	edits []edit
+	edits []configstore.Edit
 	head  configstore.Head
+}
+
+// version is what the edits get, in a store that has versions; empty without a head.
+func (p plan) version() string {
+	if len(p.head.Batches) == 0 {
+		return ""
+	}
+	return strconv.FormatUint(p.head.Revision(), 10)
 }
 
 // headText is the new head, empty for none.
@@ -59,13 +68,6 @@ func (p plan) headText() string {
 		return ""
 	}
 	return p.head.Text(headLimit)
-}
-
-// edit is one path's new value.
-type edit struct {
-	path   string
-	now    held
-	delete bool
 }
 
 // settings is what an engine is made of.

@@ -28,7 +28,7 @@ func (s *Store) Identity(ctx context.Context, anew string) (id string, err error
 			if id = was.pairs[identityPath].value; id != "" {
 				return plan{}, errThere
 			}
-			return plan{edits: []edit{{path: identityPath, now: held{value: anew}}}}, nil
+			return plan{edits: []configstore.Edit{{Path: identityPath, Value: []byte(anew)}}}, nil
 		})
 		switch {
 		case errors.Is(err, errThere), errors.Is(err, configstore.ErrReadOnly):

@@ -106,10 +106,10 @@ func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide fu
 			data = map[string]string{}
 		}
 		for _, e := range p.edits {
-			if key := toPoints(k.names.key(e.path)); e.delete {
+			if key := toPoints(k.names.key(e.Path)); e.Value == nil {
 				delete(data, key)
 			} else {
-				data[key] = e.now.value
+				data[key] = string(e.Value)
 			}
 		}
 		if head := p.headText(); head != "" {

@@ -2,10 +2,11 @@ package dapr
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
 // writeTimeout is how long a batch may take, which can be many rows.
@@ -87,24 +88,23 @@ func (p *postgresEngine) transact(ctx context.Context, tx pgx.Tx, paths []string
 	}
 	batch := &pgx.Batch{}
 	for _, e := range plan.edits {
-		_, there := was.pairs[e.path]
-		p.queue(batch, e, there)
+		_, there := was.pairs[e.Path]
+		p.queue(batch, e, plan.version(), there)
 	}
 	if head := plan.headText(); head != "" {
-		text := held{value: head, version: strconv.FormatUint(plan.head.Revision(), 10)}
-		p.queue(batch, edit{path: headPath, now: text}, was.head != "")
+		p.queue(batch, configstore.Edit{Path: headPath, Value: []byte(head)}, plan.version(), was.head != "")
 	}
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-func (p *postgresEngine) queue(batch *pgx.Batch, e edit, there bool) {
-	key := p.names.key(e.path)
+func (p *postgresEngine) queue(batch *pgx.Batch, e configstore.Edit, version string, there bool) {
+	key := p.names.key(e.Path)
 	switch {
-	case e.delete:
+	case e.Value == nil:
 		batch.Queue("DELETE FROM "+p.table+" WHERE key = $1", key)
 	case there:
-		batch.Queue("UPDATE "+p.table+" SET value = $2, version = $3 WHERE key = $1", key, e.now.value, e.now.version)
+		batch.Queue("UPDATE "+p.table+" SET value = $2, version = $3 WHERE key = $1", key, string(e.Value), version)
 	default:
-		batch.Queue("INSERT INTO "+p.table+" (key, value, version) VALUES ($1, $2, $3)", key, e.now.value, e.now.version)
+		batch.Queue("INSERT INTO "+p.table+" (key, value, version) VALUES ($1, $2, $3)", key, string(e.Value), version)
 	}
 }

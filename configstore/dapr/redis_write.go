@@ -84,20 +84,20 @@ func (r *redisEngine) run(ctx context.Context, p plan, was map[string]string) (c
 	sums := []any{sumOf(was, headPath)}
 	var edits []any
 	for _, e := range p.edits {
-		keys = append(keys, r.names.key(e.path))
-		sums = append(sums, sumOf(was, e.path))
-		kind, member, ok := kindOf(e.path)
+		keys = append(keys, r.names.key(e.Path))
+		sums = append(sums, sumOf(was, e.Path))
+		kind, member, ok := kindOf(e.Path)
 		index := 0
 		for i, k := range indexedKinds {
 			if ok && k == kind {
 				index = i + 1
 			}
 		}
-		op, text := "S", e.now.value
-		if e.now.version != "" {
-			text += valueMark + e.now.version
+		op, text := "S", string(e.Value)
+		if version := p.version(); version != "" {
+			text += valueMark + version
 		}
-		if e.delete {
+		if e.Value == nil {
 			op, text = "D", ""
 		}
 		edits = append(edits, op, text, index, member)

@@ -3,7 +3,6 @@ package dapr
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -56,23 +55,27 @@ func (s *Store) List(ctx context.Context) ([]configstore.Stored, []configstore.R
 // commit makes edits. How well what is written survives a crash is for the server's settings to
 // say: PostgreSQL's default is to keep it, Redis's is not.
 func (s *Store) commit(ctx context.Context, edits []configstore.Edit) (revisions []string, err error) {
-	paths := make([]string, len(edits))
-	for i, e := range edits {
-		paths[i] = e.Path
-	}
 	err = s.leased(ctx, func(ctx context.Context, l *lease) error {
 		to, err := l.writer()
 		if err != nil {
 			return err
 		}
-		return to.commit(ctx, paths, func(was snapshot) (plan, error) {
-			p, made, err := decide(was, edits)
-			if l.settings.component.kind == kindKubernetes {
-				made = p.unversioned()
-			}
-			revisions = made
-			return p, err
+		var made plan
+		err = to.commit(ctx, configstore.Paths(edits), func(was snapshot) (plan, error) {
+			made = plan{edits: edits, head: nextHead(was, configstore.Paths(edits))}
+			return made, check(was, edits)
 		})
+		version := made.version()
+		if l.settings.component.kind == kindKubernetes {
+			version = "" // a ConfigMap has no place for it
+		}
+		revisions = make([]string, len(edits))
+		for i, e := range edits {
+			if e.Value != nil {
+				revisions[i] = held{string(e.Value), version}.revision()
+			}
+		}
+		return err
 	})
 	return revisions, err
 }
@@ -85,45 +88,18 @@ func (l *lease) writer() (writer, error) {
 	return nil, fmt.Errorf("%w: Dapr's store of this kind has no way to; %s", configstore.ErrReadOnly, howToWriteAzure)
 }
 
-// unversioned takes the versions out of a plan, for a store that has no place for them,
-// and returns the revisions that are left.
-func (p plan) unversioned() []string {
-	revisions := make([]string, len(p.edits))
-	for i := range p.edits {
-		if e := &p.edits[i]; !e.delete {
-			e.now.version = ""
-			revisions[i] = e.now.revision()
-		}
-	}
-	return revisions
-}
-
-// decide checks what each edit is for, and makes the plan of the batch.
-func decide(was snapshot, edits []configstore.Edit) (plan, []string, error) {
-	p := plan{edits: make([]edit, len(edits))}
-	paths := make([]string, len(edits))
-	for i, e := range edits {
-		held, there := was.pairs[e.Path]
+// check checks what each edit is for.
+func check(was snapshot, edits []configstore.Edit) error {
+	for _, e := range edits {
 		now := configstore.Absent
-		if there {
+		if held, there := was.pairs[e.Path]; there {
 			now = held.revision()
 		}
 		if err := e.CheckIf(now); err != nil {
-			return plan{}, nil, err
-		}
-		paths[i] = e.Path
-	}
-	p.head = nextHead(was, paths)
-	version := strconv.FormatUint(p.head.Revision(), 10)
-	revisions := make([]string, len(edits))
-	for i, e := range edits {
-		p.edits[i] = edit{path: e.Path, delete: e.Object == nil}
-		if e.Object != nil {
-			p.edits[i].now = held{value: string(e.Value), version: version}
-			revisions[i] = p.edits[i].now.revision()
+			return err
 		}
 	}
-	return p, revisions, nil
+	return nil
 }
 
 // nextHead is the head after a batch of these paths; of everything where there are none.

@@ -22,7 +22,6 @@ func (s *Store) commit(edits []configstore.Edit) ([]string, error) {
 	err := s.update(func(tx *bbolt.Tx) error {
 		at = parseHead(tx.Bucket(metaBucket).Get(headKey))
 		at.revision, at.nonce = at.revision+1, newNonce()
-		paths := make([]string, len(edits))
 		history, err := openHistory(tx)
 		if err != nil {
 			return err
@@ -35,7 +34,6 @@ func (s *Store) commit(edits []configstore.Edit) ([]string, error) {
 			if e.Object != nil {
 				revisions[i] = formatRevision(at.revision)
 			}
-			paths[i] = e.Path
 			if err := history.replace(e, at.revision, now); err != nil {
 				return err
 			}
@@ -46,7 +44,7 @@ func (s *Store) commit(edits []configstore.Edit) ([]string, error) {
 		if err := history.trim(s.historyBytes); err != nil {
 			return err
 		}
-		return record(tx, at, paths)
+		return record(tx, at, configstore.Paths(edits))
 	})
 	if refused == nil {
 		atomicfile.Note(s.path, err)
