@@ -44,11 +44,15 @@ example: deps-demo build ## what examples/two-clusters runs: isthmus, Dapr's sid
 clean: ## removes bin/ and dist/; Go's caches stay
 	rm -rf $(BIN) dist
 
+# Pages of the console are written in .templ files, which become Go code beside them.
+CONSOLE := resolver-service/edges/console
+
 # Generated code is committed; this reproduces it byte for byte.
 .PHONY: generate
 generate: helm
 	go tool -modfile=tools/go.mod buf lint
 	go tool -modfile=tools/go.mod buf generate
+	go tool -modfile=tools/go.mod templ generate -log-level warn -path $(CONSOLE)
 	.ci/manifests
 
 # Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
@@ -113,7 +117,7 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	go vet ./... && $(TOOL) staticcheck ./configstore/dapr # the default build, without that tag
 	go test -run 'Components' ./configstore/dapr
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
-	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy
+	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy $(CONSOLE)
 
 .PHONY: images release
 images: ## OCI images in dist/images, for PLATFORMS (linux/amd64,linux/arm64); TO=registry.example/isthmus pushes them

@@ -4,6 +4,7 @@ go 1.26.3
 
 require (
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.11.1
+	github.com/a-h/templ v0.3.1100
 	github.com/aws/aws-sdk-go-v2/feature/rds/auth v1.3.10
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/chromedp/cdproto v0.159.0
@@ -191,4 +192,12 @@ require (
 	sigs.k8s.io/json v0.0.0-20241014173422-cfa47c3a1cc8 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/yaml v1.6.0
+)
+
+// What the command of templ asks for. Its runtime needs none of it, and these versions stay Dapr's.
+exclude (
+	github.com/fatih/color v1.19.0
+	github.com/fsnotify/fsnotify v1.10.1
+	github.com/mattn/go-colorable v0.1.15
+	github.com/mattn/go-isatty v0.0.24
 )

@@ -1,8 +1,7 @@
 package login
 
 import (
-	_ "embed"
-	"html/template"
+	"context"
 	"net/http"
 )
 
@@ -19,17 +18,12 @@ type page struct {
 	Onward   string   // a path that the browser goes to by itself
 }
 
-//go:embed page.html
-var pageText string
-
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
-
 // show answers by a page. Its address may hold a key or a code, so it is no referrer.
 func show(w http.ResponseWriter, status int, p page) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)
-	pageTemplate.Execute(w, p) // an error here is the browser's that went away
+	_ = p.shown().Render(context.Background(), w) // an error here is the browser's that went away
 }
 
 // onward answers by a page that goes on to a path. A redirect would not do: a browser that comes from

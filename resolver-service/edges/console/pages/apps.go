@@ -43,7 +43,7 @@ func appsPage(r *request) (*content, error) {
 	if v.Search != "" {
 		command += " --search " + v.Search
 	}
-	return &content{Page: "apps", Title: "Apps", Command: command, Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Apps", Command: command, Live: true}, nil
 }
 
 // appView is the page of one app.
@@ -106,7 +106,7 @@ func appPage(r *request) (*content, error) {
 	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.GetCalls()) == 0 {
 		return nil, refuse(http.StatusNotFound, "no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", v.App)
 	}
-	return &content{Page: "app", Title: v.App, Command: "isthmus explain --to " + v.App, Live: true, Data: v}, nil
+	return &content{Page: v, Title: v.App, Command: "isthmus explain --to " + v.App, Live: true}, nil
 }
 
 // optional is an object; nil where there is none.

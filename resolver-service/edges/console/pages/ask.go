@@ -102,6 +102,12 @@ func wireKey(k catalog.Key) *v1alpha1.ObjectKey {
 	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
+func keyOf(k *v1alpha1.ObjectKey) catalog.Key {
+	return catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
+}
+
+func clusterKey(name string) catalog.Key { return catalog.Key{Kind: catalog.KindCluster, Name: name} }
+
 // graphs keeps the graph of the newest revision that somebody has asked for, for all.
 type graphs struct {
 	mu       sync.Mutex
@@ -161,12 +167,39 @@ func appPath(app string) string {
 }
 
 // objectPath is the page of an object.
-func objectPath(kind, namespace, name string) string {
-	path := "/objects/" + url.PathEscape(kind)
-	if namespace != "" {
-		path += "/" + url.PathEscape(namespace)
+func objectPath(k catalog.Key) string {
+	path := "/objects/" + url.PathEscape(string(k.Kind))
+	if k.Namespace != "" {
+		path += "/" + url.PathEscape(k.Namespace)
 	}
-	return path + "/" + url.PathEscape(name)
+	return path + "/" + url.PathEscape(k.Name)
+}
+
+// linkPath is the page of another cluster.
+func linkPath(cluster string) string { return "/links/" + url.PathEscape(cluster) }
+
+// explainPath is the page that explains a call.
+func explainPath(caller, callee string) string {
+	return withQuery("/explain", "from", caller, "to", callee)
+}
+
+// outside is an address of another site. What is none of the web leads nowhere.
+func outside(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || plain(address) != address {
+		return "about:invalid"
+	}
+	return address
+}
+
+// withQuery is a path with names and values in turn.
+func withQuery(path string, query ...string) string {
+	sign := "?"
+	for i := 0; i+1 < len(query); i += 2 {
+		path += sign + query[i] + "=" + url.QueryEscape(query[i+1])
+		sign = "&"
+	}
+	return path
 }
 
 // pathApp is the app that a path names.

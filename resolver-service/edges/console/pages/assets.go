@@ -7,24 +7,17 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"html/template"
 	"io/fs"
 	"net/http"
 	"path"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
 //go:embed assets/*.css assets/*.js assets/*.svg
 var assetFiles embed.FS
-
-//go:embed templates/*.html
-var templateFiles embed.FS
 
 // types are the types of assets by the end of their names.
 var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -97,44 +90,6 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// loadPages reads the templates, each page with the layout and the parts around it.
-func loadPages(a *assets) (map[string]*template.Template, error) {
-	shared, err := template.New("layout.html").Funcs(template.FuncMap{
-		"asset": a.url, "p": printable, "appPath": appPath, "objectPath": objectPath, "objectNamed": objectNamed, "ago": ago,
-		"clock": func(t time.Time) string { return t.Format(time.TimeOnly) }, "moment": moment, "lower": strings.ToLower, "count": counted,
-		"current": func(at, path string) bool { return at == path || path != "/" && strings.HasPrefix(at, path) },
-		"id":      identifier, "dict": dict, "nav": func() []place { return places }, "eventText": eventText,
-	}).Funcs(template.FuncMap{
-		"name": show.Name, "stamp": show.Stamp, "here": show.Here, "elsewhere": show.Elsewhere, "instanceShown": show.InstanceShown,
-		"where": show.Where, "sidecarShown": show.SidecarShown, "mtls": show.MTLS, "view": show.View, "from": show.From, "when": show.When,
-		"certificateName": show.CertificateName, "expiry": show.Expiry, "advice": show.Advice, "fingerprint": show.Fingerprint,
-		"summary": show.Summarize, "now": show.Now, "then": show.Then, "took": show.Took,
-	}).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html")
-	if err != nil {
-		return nil, err
-	}
-	names, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		return nil, err
-	}
-	pages := map[string]*template.Template{}
-	for _, name := range names {
-		page := strings.TrimSuffix(path.Base(name), ".html")
-		if slices.Contains([]string{"layout", "parts"}, page) {
-			continue
-		}
-		t, err := shared.Clone()
-		if err == nil {
-			t, err = t.ParseFS(templateFiles, name)
-		}
-		if err != nil {
-			return nil, err
-		}
-		pages[page] = t
-	}
-	return pages, nil
-}
-
 // place is a page that every page leads to.
 type place struct{ Path, Name string }
 
@@ -143,10 +98,15 @@ var places = []place{
 	{"/trust", "Trust"}, {"/links", "Links"}, {"/calls", "Calls"}, {"/sidecars", "Sidecars"}, {"/events", "Events"},
 }
 
-// printable is a text from outside without characters that could change how others read: names come
-// from other clusters.
-func printable(v any) string {
-	lines := strings.Split(fmt.Sprint(v), "\n")
+// leadsTo tells whether a path is that of the place, or below it.
+func (p place) leadsTo(path string) bool {
+	return path == p.Path || p.Path != "/" && strings.HasPrefix(path, p.Path)
+}
+
+// plain is a text from outside without characters that could change how others read: names come
+// from other clusters. A page shows no other text from outside, but what a person writes into a form.
+func plain(text string) string {
+	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		lines[i] = catalog.Printable(strings.ReplaceAll(line, "\t", "    "))
 	}
@@ -156,26 +116,8 @@ func printable(v any) string {
 // moment is a moment as people read it, in UTC.
 func moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("Jan 2 15:04:05.000") }
 
-// counted is a number of things in words.
-func counted(n any, what string) (string, error) {
-	number, err := strconv.Atoi(fmt.Sprint(n))
-	return show.Count(number, what), err
-}
-
 // identifier is a text as an ID of an element, the same for the same text.
 func identifier(parts ...any) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintln(parts...)))
 	return "i" + hex.EncodeToString(sum[:6])
-}
-
-// dict makes one value of several for a part of a page: names and values in turn.
-func dict(pairs ...any) (map[string]any, error) {
-	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("a name without a value")
-	}
-	all := map[string]any{}
-	for i := 0; i < len(pairs); i += 2 {
-		all[fmt.Sprint(pairs[i])] = pairs[i+1]
-	}
-	return all, nil
 }

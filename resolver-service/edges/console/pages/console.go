@@ -9,11 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html/template"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/a-h/templ"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -44,7 +44,6 @@ type Options struct {
 // Console serves the pages of one service.
 type Console struct {
 	Options
-	pages    map[string]*template.Template
 	assets   *assets
 	graphs   graphs
 	watch    *watch
@@ -63,9 +62,6 @@ func New(o Options) (*Console, error) {
 	c := &Console{Options: o}
 	var err error
 	if c.assets, err = loadAssets(); err != nil {
-		return nil, err
-	}
-	if c.pages, err = loadPages(c.assets); err != nil {
 		return nil, err
 	}
 	c.watch, c.diagnose, c.again = newWatch(c), &diagnosis{}, newRefetches()
@@ -121,13 +117,15 @@ type view func(*request) (*content, error)
 
 // content is what a page shows.
 type content struct {
-	Page    string // its template
+	Page    page
 	Title   string
 	Command string // that shows the same; empty where there is none
 	Live    bool   // it is shown again when something changes
 	Status  int    // of HTTP; 0: 200
-	Data    any
 }
+
+// page is what a person came for. The frame around it says whose page it is, and what they may.
+type page interface{ body(frame) templ.Component }
 
 // slowest is how long calls for one page may take.
 const slowest = 30 * time.Second
@@ -159,6 +157,7 @@ func (c *Console) page(v view) http.Handler {
 // frame is what the layout of every page shows.
 type frame struct {
 	*content
+	assets          *assets
 	Cluster, Person string
 	Path            string
 	Mark            string // of the state that the page shows
@@ -170,15 +169,23 @@ type frame struct {
 	MayLink         bool
 }
 
+// heading is the page's title in a list of tabs.
+func (f *frame) heading() string {
+	if f.Cluster == "" {
+		return plain(f.Title) + " · Isthmus"
+	}
+	return plain(f.Title) + " · " + plain(f.Cluster) + " · Isthmus"
+}
+
 func (r *request) render(w http.ResponseWriter, shown *content) {
 	f := frame{
-		content: shown, Path: r.URL.Path, Mark: r.mark, Person: r.session.Person, Token: r.session.Token, At: r.now, Flags: r.Flags, Download: r.Download,
+		content: shown, assets: r.assets, Path: r.URL.Path, Mark: r.mark, Person: r.session.Person, Token: r.session.Token, At: r.now, Flags: r.Flags, Download: r.Download,
 		MayWrite: r.session.May(login.Write) && !r.Download, MayLink: r.session.May(login.Link),
 	}
 	f.Cluster, _ = r.watch.newest()
 	var b bytes.Buffer
-	if err := r.pages[shown.Page].Execute(&b, f); err != nil { // a mistake in a template
-		r.Log.Error("a page of the console can't be shown", "page", shown.Page, "err", err)
+	if err := layout(f).Render(context.Background(), &b); err != nil { // a mistake in a page
+		r.Log.Error("a page of the console can't be shown", "page", shown.Title, "err", err)
 		http.Error(w, "this page can't be shown; the log of the console says why", http.StatusInternalServerError)
 		return
 	}
@@ -210,18 +217,21 @@ var statuses = map[codes.Code]int{
 	codes.ResourceExhausted: http.StatusRequestEntityTooLarge,
 }
 
+// notShown is why there is no page to show.
+type notShown string
+
 // failure is the page for an error.
 func (r *request) failure(err error) *content {
-	shown := &content{Page: "error", Title: "Not shown", Status: http.StatusInternalServerError}
+	shown := &content{Title: "Not shown", Status: http.StatusInternalServerError}
 	var refused *refusal
 	switch {
 	case errors.As(err, &refused):
-		shown.Status, shown.Data = refused.status, refused.text
+		shown.Status, shown.Page = refused.status, notShown(refused.text)
 	default:
 		if code, ok := statuses[status.Code(err)]; ok {
 			shown.Status = code
 		}
-		shown.Data = r.Explain(err).Error()
+		shown.Page = notShown(r.Explain(err).Error())
 	}
 	if title := http.StatusText(shown.Status); title != "" {
 		shown.Title = title

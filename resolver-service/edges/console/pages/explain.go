@@ -32,7 +32,7 @@ const mostNames = 300
 
 func explainPage(r *request) (*content, error) {
 	v := &explanation{From: strings.TrimSpace(r.FormValue("from")), To: strings.TrimSpace(r.FormValue("to")), Probe: r.FormValue("probe") == "1"}
-	shown := &content{Page: "explain", Title: "Explain", Command: "isthmus explain --from NAMESPACE/APP APP", Data: v}
+	shown := &content{Page: v, Title: "Explain", Command: "isthmus explain --from NAMESPACE/APP APP"}
 	all, _, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames})
 	if err != nil {
 		return nil, err
@@ -56,6 +56,15 @@ func explainPage(r *request) (*content, error) {
 	shown.Command = "isthmus explain --from " + v.From + " " + dotted(l.App)
 	shown.Live = !v.Probe
 	return shown, r.explain(v, l)
+}
+
+// inbound is what lets a call in where the callee runs.
+func inbound(c *v1alpha1.Call) string {
+	by := c.GetRule()
+	if by == "" {
+		by = "nothing: " + c.GetLacks()
+	}
+	return plain("let in by " + by + ", guard: " + c.GetGuard())
 }
 
 // dotted is an app as daprd's callers name it.

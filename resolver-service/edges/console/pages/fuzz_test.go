@@ -64,7 +64,7 @@ func FuzzPlanText(f *testing.F) {
 		}
 		to := httptest.NewRecorder()
 		r := &request{Request: httptest.NewRequest("POST", "/plan", nil), Console: c, session: &login.Session{Person: text, Token: "t"}, now: time.Now()}
-		r.render(to, &content{Page: "plan", Title: text, Command: text, Data: v})
+		r.render(to, &content{Page: v, Title: text, Command: text})
 		page, err := html.Parse(to.Body)
 		if err != nil || to.Code != 200 {
 			t.Fatalf("status %d, %v", to.Code, err)

@@ -3,6 +3,7 @@ package pages
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func trustPage(r *request) (*content, error) {
 	}
 	slices.Sort(v.Clusters)
 	v.Clusters = slices.Compact(v.Clusters)
-	return &content{Page: "trust", Title: "Trust", Command: "isthmus trust", Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Trust", Command: "isthmus trust", Live: true}, nil
 }
 
 // linksView is the page of linked clusters and invitations.
@@ -53,7 +54,7 @@ func linksPage(r *request) (*content, error) {
 		return nil, err
 	}
 	show.Linked(answer, now)
-	return &content{Page: "links", Title: "Links", Command: "isthmus link list", Live: true, Data: &linksView{answer, r.Consoles}}, nil
+	return &content{Page: &linksView{answer, r.Consoles}, Title: "Links", Command: "isthmus link list", Live: true}, nil
 }
 
 func revokePage(r *request) (*content, error) {
@@ -106,7 +107,19 @@ func linkPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v.Hurt = hurtBy(g, []string{cluster})
-	return &content{Page: "link", Title: "Cluster " + cluster, Command: "isthmus status --peer " + cluster, Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Cluster " + cluster, Command: "isthmus status --peer " + cluster, Live: true}, nil
+}
+
+// choice is a part of a list that a person can choose.
+type choice struct{ Value, Text string }
+
+// lacking is an app whose sidecars lack roots.
+func lacking(app *v1alpha1.LackingApp) string {
+	text := plain(show.Name(app.GetApp())) + ": " + show.Count(int(app.GetSidecars()), "sidecar")
+	if app.GetMeets() {
+		text += ", calls it or is called"
+	}
+	return text
 }
 
 // sidecarList is the page of sidecars.
@@ -139,7 +152,7 @@ func sidecarsPage(r *request) (*content, error) {
 	if v.Only == "not-ready" || v.Only == "behind" {
 		command += " --" + v.Only
 	}
-	return &content{Page: "sidecars", Title: "Sidecars", Command: command, Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Sidecars", Command: command, Live: true}, nil
 }
 
 // callList is the page of calls, declared and seen.
@@ -198,7 +211,7 @@ func callsPage(r *request) (*content, error) {
 	case "cut-off":
 		command = "isthmus guard check"
 	}
-	return &content{Page: "calls", Title: "Calls", Command: command, Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Calls", Command: command, Live: true}, nil
 }
 
 // eventList is the page of what has happened.
@@ -229,7 +242,19 @@ func eventsPage(r *request) (*content, error) {
 	if v.Warnings {
 		command += " --warnings"
 	}
-	return &content{Page: "events", Title: "Events", Command: command, Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Events", Command: command, Live: true}, nil
+}
+
+// ruleNamed is a rule; "nothing" where there is none.
+func ruleNamed(rule string) string { return cmp.Or(plain(rule), "nothing") }
+
+// counts is how many events there are, and are here.
+func (v *eventList) counts() string {
+	all := show.Count(v.Total, "event")
+	if v.Total > len(v.Events) {
+		all += fmt.Sprintf(", of which the newest %d are here", len(v.Events))
+	}
+	return all
 }
 
 // eventText is an event in one text, for a search.

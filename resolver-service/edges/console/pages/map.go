@@ -67,7 +67,7 @@ func mapPage(r *request) (*content, error) {
 		v.Calls, v.Next = v.Calls[:mostRows], q.From+mostRows
 	}
 	v.Picture, v.Collapsed = drawFitting(g, q.App, q.Namespace)
-	return &content{Page: "map", Title: "Map", Command: q.command(), Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Map", Command: q.command(), Live: true}, nil
 }
 
 // graphOf asks for no more than is looked at.
@@ -227,7 +227,7 @@ func mapLink(name string) string {
 	case strings.Contains(name, "/"):
 		return appPath(name)
 	}
-	return "/map?namespace=" + url.QueryEscape(name)
+	return withQuery("/map", "namespace", name)
 }
 
 // withoutIdle leaves out clusters without a call, if there are many.
@@ -334,6 +334,25 @@ func joined(g *v1alpha1.GraphResponse) func(string) string {
 		}
 		return others
 	}
+}
+
+// routeText is what a route is like, behind its cluster.
+func routeText(r *v1alpha1.GraphRoute) string {
+	state := plain(r.GetState())
+	switch {
+	case r.GetTaken() && state == "ready":
+		state = ""
+	case r.GetTaken():
+		state = ", " + state
+	case r.GetUsable():
+		state = "stands by, " + state
+	}
+	return fmt.Sprintf("%s, priority %d, weight %d, %d ready", state, r.GetPriority(), r.GetWeight(), r.GetReady())
+}
+
+// signOf is a way's sign that needs no colour; empty for one that calls take.
+func signOf(w show.Way) string {
+	return map[show.Way]string{show.Denied: "✕", show.Down: "!", show.Stale: "?"}[w]
 }
 
 // waysInWords say what the lines of a map mean, in the order of the legend.

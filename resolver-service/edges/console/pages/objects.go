@@ -3,7 +3,6 @@ package pages
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -71,21 +70,19 @@ func (o *object) mark(path string) {
 func indentOf(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 
 // Path is the page of the object.
-func (o *object) Path() string { return objectPath(string(o.Key.Kind), o.Key.Namespace, o.Key.Name) }
+func (o *object) Path() string { return objectPath(o.Key) }
 
 // Plan is the page that changes it.
-func (o *object) Plan() string { return "/plan?object=" + url.QueryEscape(named(o.Key)) }
+func (o *object) Plan() string { return withQuery("/plan", "object", named(o.Key)) }
 
 // Delete is the page that shows what its deletion would do.
-func (o *object) Delete() string { return "/plan?delete=" + url.QueryEscape(named(o.Key)) }
+func (o *object) Delete() string { return withQuery("/plan", "delete", named(o.Key)) }
+
+// origin is the object's source, behind its name.
+func (o *object) origin() string { return strings.TrimSuffix(", "+plain(o.Source), ", ") }
 
 // named is a key as pages name it in a query: Kind/namespace/name, or Kind/name.
 func named(k catalog.Key) string { return strings.TrimPrefix(api.KeyPath(k), api.KeyPrefix) }
-
-// objectNamed is named for parts of a key.
-func objectNamed(kind, namespace, name string) string {
-	return named(catalog.Key{Kind: catalog.Kind(kind), Namespace: namespace, Name: name})
-}
 
 func keyNamed(text string) (catalog.Key, error) {
 	key, err := api.ParseKeyPath(api.KeyPrefix + text)
@@ -139,7 +136,7 @@ func objectsPage(r *request) (*content, error) {
 	for _, refused := range now.GetRefused() {
 		v.Refused = append(v.Refused, refused.GetError())
 	}
-	return &content{Page: "objects", Title: "Objects", Command: command, Live: true, Data: v}, nil
+	return &content{Page: v, Title: "Objects", Command: command, Live: true}, nil
 }
 
 // objectView is the page of one object.
@@ -169,7 +166,7 @@ func objectPage(r *request) (*content, error) {
 	}
 	v.object.mark(r.FormValue("mark"))
 	command := "isthmus history " + kindOf(key) + " " + key.NamespacedName() + " --diff"
-	return &content{Page: "object", Title: key.String(), Command: command, Live: true, Data: v}, nil
+	return &content{Page: v, Title: key.String(), Command: command, Live: true}, nil
 }
 
 // kindOf is a key's kind as the command line calls it.

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ func overviewPage(r *request) (*content, error) {
 	}
 	slices.Reverse(o.Events)
 	o.Events = o.Events[:min(len(o.Events), mostEvents)]
-	return &content{Page: "overview", Title: "Overview", Command: "isthmus status", Live: true, Data: o}, nil
+	return &content{Page: o, Title: "Overview", Command: "isthmus status", Live: true}, nil
 }
 
 // problems are what isthmus status says is wrong about some, in its words, with whom it hurts.
@@ -172,6 +173,11 @@ type checked struct {
 // Age is how long ago they were made.
 func (c *checked) Age(now time.Time) string { return show.Span(now.Sub(c.At)) }
 
+// counts is how many of each there are.
+func (c *checked) counts() string {
+	return fmt.Sprintf("%d failed, %s, %d ok", c.GetFail(), show.Count(int(c.GetWarn()), "warning"), c.GetOk())
+}
+
 // checkEvery is the least time between two rounds of checks for the first page. They connect to
 // gateways.
 const checkEvery = 30 * time.Second
@@ -228,5 +234,5 @@ func (r *request) checks() *checked {
 func checksPage(r *request) (*content, error) {
 	c := r.checks()
 	r.diagnose.keep(c)
-	return &content{Page: "checks", Title: "Checks", Command: "isthmus check --all", Data: c}, nil
+	return &content{Page: c, Title: "Checks", Command: "isthmus check --all"}, nil
 }

@@ -106,7 +106,7 @@ func (p *picture) column(i int, c *show.Column, at map[show.Place][2]int, link f
 			id = namespace
 		} else if namespace != last || row == 0 {
 			last = namespace
-			p.Namespaces = append(p.Namespaces, label{X: x, Y: y + namespaceHeight - 8, Text: shortened(namespace, 30), Href: "/map?namespace=" + namespace})
+			p.Namespaces = append(p.Namespaces, label{X: x, Y: y + namespaceHeight - 8, Text: shortened(namespace, 30), Href: withQuery("/map", "namespace", namespace)})
 			y += namespaceHeight
 		}
 		at[show.Place{Column: i, Row: row}] = [2]int{x, y}

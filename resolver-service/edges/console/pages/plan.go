@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ const mostPictured = 40
 
 func planForm(r *request) (*content, error) {
 	v := &plan{}
-	shown := &content{Page: "plan", Title: "Plan", Command: "isthmus apply -f FILE --diff --dry-run", Data: v}
+	shown := &content{Page: v, Title: "Plan", Command: "isthmus apply -f FILE --diff --dry-run"}
 	var err error
 	switch {
 	case r.FormValue("delete") != "":
@@ -158,7 +157,7 @@ func (r *request) text() string { return strings.ReplaceAll(r.PostFormValue("tex
 
 func planPage(r *request) (*content, error) {
 	v := &plan{Text: r.text()}
-	shown := &content{Page: "plan", Title: "Plan", Command: "isthmus apply -f FILE --diff --dry-run", Data: v}
+	shown := &content{Page: v, Title: "Plan", Command: "isthmus apply -f FILE --diff --dry-run"}
 	manifests := v.read()
 	if manifests == nil {
 		shown.Status = http.StatusBadRequest
@@ -256,10 +255,10 @@ func (v *plan) refused(r *request, shown *content, manifests []api.Manifest, err
 	case code != codes.Aborted:
 	case v.Delete != nil:
 		v.Refused += "; nothing was deleted"
-		v.Reload = "/plan?delete=" + url.QueryEscape(named(*v.Delete))
+		v.Reload = withQuery("/plan", "delete", named(*v.Delete))
 	case len(manifests) > 0:
 		v.Refused += "; nothing was written"
-		v.Reload = "/plan?object=" + url.QueryEscape(named(manifests[0].Key()))
+		v.Reload = withQuery("/plan", "object", named(manifests[0].Key()))
 	}
 	return shown, nil
 }
@@ -300,7 +299,7 @@ func applyPage(r *request) (*content, error) {
 		return r.applyDelete()
 	}
 	v := &plan{Text: r.text(), Done: true}
-	shown := &content{Page: "plan", Title: "Applied", Command: "isthmus apply -f FILE --diff", Data: v}
+	shown := &content{Page: v, Title: "Applied", Command: "isthmus apply -f FILE --diff"}
 	manifests := v.read()
 	if manifests == nil {
 		shown.Status = http.StatusBadRequest
@@ -332,7 +331,7 @@ func (r *request) applyDelete() (*content, error) {
 		return nil, refuse(http.StatusBadRequest, "this is not what was shown: 1 object, and revisions of %d; plan it again", len(pins))
 	}
 	v := &plan{Delete: &key, Done: true}
-	shown := &content{Page: "plan", Title: "Deleted", Command: "isthmus delete " + kindOf(key) + " " + key.NamespacedName(), Data: v}
+	shown := &content{Page: v, Title: "Deleted", Command: "isthmus delete " + kindOf(key) + " " + key.NamespacedName()}
 	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, IfRevisions: pins})
 	if err != nil {
 		v.Done, shown.Title = false, "Plan"
@@ -340,6 +339,15 @@ func (r *request) applyDelete() (*content, error) {
 	}
 	v.take(answer, false, r)
 	return shown, nil
+}
+
+// effectsCaption is the caption of lookups that a change turns.
+func effectsCaption(a *v1alpha1.ApplyResponse) string {
+	caption := "Lookups that would end in another way"
+	if more := a.GetEffectsLeftOut(); more > 0 {
+		caption += fmt.Sprintf("; %d more are not listed", more)
+	}
+	return caption
 }
 
 // download answers with a plan's objects as a file, for a repository that they are applied from.
