@@ -3,6 +3,7 @@ package configstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/internal/live"
@@ -26,6 +27,30 @@ const (
 
 // stable is how long a Watch must last for the next failure to count as the first.
 const stable = time.Second
+
+// ErrRaced is the error of an attempt to write before which somebody else wrote.
+var ErrRaced = errors.New("others wrote each time in between")
+
+// rewrites is how often a write is tried, with pauses between these.
+const (
+	rewrites     = 100
+	firstRewrite = time.Millisecond
+	lastRewrite  = 50 * time.Millisecond
+)
+
+// Rewrite makes attempts to write until one is not ErrRaced. Each reads what is there and holds the
+// conditions of the write to it.
+func Rewrite(ctx context.Context, attempt func(context.Context) error) error {
+	for try := range rewrites {
+		if err := attempt(ctx); !errors.Is(err, ErrRaced) {
+			return err
+		}
+		if !live.Sleep(ctx, live.Jitter(live.Backoff(firstRewrite, lastRewrite, try))) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%w, %d times: %w", ErrRaced, rewrites, ErrConflict)
+}
 
 // Backoff says how long to wait after each failure of a server that is followed. The zero Backoff
 // is that of a server that has not failed yet.

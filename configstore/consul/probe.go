@@ -47,7 +47,7 @@ func (s *Store) mayWrite(ctx context.Context) error {
 	if err == nil {
 		err = s.refused(answer.Errors)
 	}
-	if err == errBusy {
+	if err == configstore.ErrRaced {
 		return nil
 	}
 	return err

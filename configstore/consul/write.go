@@ -3,18 +3,15 @@ package consul
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
-	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // MaxBatch is how many objects can be written at once: what Consul takes in a transaction,
@@ -25,25 +22,20 @@ const MaxBatch = maxOps - 1
 // (limits.kv_max_value_size) if it was not changed.
 const MaxObject = 512 << 10
 
-// writeAttempts is how often a write is tried while others write something else, with pauses
-// that grow up to longestPause.
-const (
-	writeAttempts = 100
-	longestPause  = 50 * time.Millisecond
-)
-
-var errBusy = errors.New("others wrote each time in between")
-
 // write makes all edits in one transaction, which Consul has on the disks of most of its servers
 // when write returns.
-func (s *Store) write(ctx context.Context, edits []configstore.Edit) ([]string, error) {
+func (s *Store) write(ctx context.Context, edits []configstore.Edit) (revisions []string, err error) {
 	if len(edits) > MaxBatch {
 		return nil, fmt.Errorf("%w: it is %d writes, and Consul takes %d at once; write them in several batches", configstore.ErrTooLarge, len(edits), MaxBatch)
 	}
 	select {
 	case <-s.writing: // those of one process need not race each other
 		defer func() { s.writing <- struct{}{} }()
-		return s.persist(ctx, edits)
+		err = configstore.Rewrite(ctx, func(ctx context.Context) (err error) {
+			revisions, err = s.attempt(ctx, edits)
+			return err
+		})
+		return revisions, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -60,20 +52,6 @@ func (s *Store) create(ctx context.Context, path, value string) error {
 
 func (s *Store) options() *api.WriteOptions {
 	return &api.WriteOptions{Namespace: s.config.Namespace, Partition: s.config.Partition}
-}
-
-// persist tries until no other writer comes in between.
-func (s *Store) persist(ctx context.Context, edits []configstore.Edit) ([]string, error) {
-	for try := range writeAttempts {
-		revisions, err := s.attempt(ctx, edits)
-		if !errors.Is(err, errBusy) {
-			return revisions, err
-		}
-		if !live.Sleep(ctx, live.Jitter(live.Backoff(time.Millisecond, longestPause, try))) {
-			return nil, ctx.Err()
-		}
-	}
-	return nil, fmt.Errorf("%w, %d times: %w", errBusy, writeAttempts, configstore.ErrConflict)
 }
 
 // attempt reads what is there, checks that the writes may be made, and makes them if that
@@ -167,7 +145,7 @@ func (s *Store) refused(errs api.TxnErrors) error {
 		return fmt.Errorf("%s: %w (%w); give the token %s", errs[denied].What, configstore.ErrReadOnly, configstore.ErrDenied, s.policy("write"))
 	}
 	if slices.ContainsFunc(errs, func(e *api.TxnError) bool { return strings.Contains(e.What, "index is stale") }) {
-		return errBusy
+		return configstore.ErrRaced
 	}
 	return refusal(errs)
 }
@@ -184,7 +162,7 @@ func (s *Store) alone(ctx context.Context, e configstore.Edit, index uint64) ([]
 	case err != nil:
 		return nil, err
 	case !ok:
-		return nil, errBusy
+		return nil, configstore.ErrRaced
 	}
 	written, _, err := s.client.KV().Get(pair.Key, consistent(ctx))
 	if err != nil {

@@ -21,10 +21,6 @@ const MaxBatch = 1
 // Kubernetes itself adds.
 const MaxObject = 1472 << 10
 
-// tries is how often a write is tried when others write to the same object meanwhile,
-// such as its status.
-const tries = 20
-
 // Get is that of configstore.Reader.
 func (s *Store) Get(ctx context.Context, key catalog.Key) (got configstore.Stored, err error) {
 	err = s.do(ctx, func(ctx context.Context) error {
@@ -85,7 +81,13 @@ func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]strin
 	revisions := make([]string, len(edits))
 	err = s.do(ctx, func(ctx context.Context) (err error) {
 		for i, e := range edits {
-			revisions[i], err = s.write(ctx, e)
+			err = configstore.Rewrite(ctx, func(ctx context.Context) error {
+				revisions[i], err = s.try(ctx, e)
+				return err
+			})
+			if errors.Is(err, configstore.ErrRaced) {
+				err = fmt.Errorf("write %s at %s: %w", where(e.Key()), s.api.Host(), err)
+			}
 		}
 		return err
 	})
@@ -95,21 +97,7 @@ func (s *Store) Write(ctx context.Context, writes ...configstore.Write) ([]strin
 	return revisions, nil
 }
 
-// errRaced says that the object is another than was just read.
-var errRaced = errors.New("others write to it all the time")
-
-// write makes one write, again when somebody else came between reading and writing. The
-// condition of the write is held to what is there each time.
-func (s *Store) write(ctx context.Context, e configstore.Edit) (revision string, err error) {
-	for range tries {
-		revision, err = s.try(ctx, e)
-		if !errors.Is(err, errRaced) {
-			return revision, err
-		}
-	}
-	return "", fmt.Errorf("write %s at %s: %w (%w in %d tries)", where(e.Key()), s.api.Host(), configstore.ErrConflict, errRaced, tries)
-}
-
+// try makes one write. The condition of it is held to what is there.
 func (s *Store) try(ctx context.Context, w configstore.Edit) (string, error) {
 	held := configstore.Absent
 	var body []byte
@@ -148,11 +136,11 @@ func (s *Store) create(ctx context.Context, w configstore.Edit) (string, error) 
 	revision, err := s.put(ctx, r, apiserver.Request{Verb: "create", Method: http.MethodPost, Path: r.path(namespace), Body: value})
 	if apiserver.Code(err) == http.StatusConflict {
 		if w.If == "" {
-			return "", errRaced
+			return "", configstore.ErrRaced
 		}
 		_, there, getErr := s.get(ctx, key)
 		if getErr != nil {
-			return "", errRaced
+			return "", configstore.ErrRaced
 		}
 		return "", fmt.Errorf("write: %w", w.CheckIf(there.meta.revision()))
 	}
@@ -186,7 +174,7 @@ func (s *Store) replace(ctx context.Context, key catalog.Key, body, value []byte
 	r := resourceOf(key.Kind)
 	revision, err := s.put(ctx, r, apiserver.Request{Verb: "update", Method: http.MethodPut, Path: objectPath(key), Body: whole})
 	if apiserver.Code(err) == http.StatusConflict || missing(err, r) {
-		return "", errRaced
+		return "", configstore.ErrRaced
 	}
 	if err != nil {
 		return "", fmt.Errorf("write %s %w", where(key), err)
@@ -221,7 +209,7 @@ func (s *Store) remove(ctx context.Context, key catalog.Key, there item) error {
 	r := resourceOf(key.Kind)
 	_, err = s.api.Call(ctx, apiserver.Request{Verb: "delete", Method: http.MethodDelete, Path: objectPath(key), ContentType: "application/json", Body: body})
 	if apiserver.Code(err) == http.StatusConflict || missing(err, r) {
-		return errRaced
+		return configstore.ErrRaced
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s %w", where(key), writeError(err, "delete", r))
