@@ -24,7 +24,7 @@ const lookAgain = 10 * time.Second
 // a Version, and what fails with them ends no Watch.
 type documents struct {
 	smimcs.Resource
-	api  *apiServer
+	api  *apiserver.Server
 	wait time.Duration // lookAgain
 	path string        // of the collection, in a version that is read
 	at   string        // resourceVersion that they were read up to; empty before the first list

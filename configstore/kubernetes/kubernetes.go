@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 	"github.com/isthmus-mesh/isthmus/configstore/smimcs"
 )
 
@@ -45,9 +46,13 @@ func (c *Config) Check() error {
 	return c.server().Check()
 }
 
+func (c *Config) server() apiserver.Config {
+	return apiserver.Config{Kubeconfig: c.Kubeconfig, Context: c.Context}
+}
+
 // Store is a configstore.ReadWriter.
 type Store struct {
-	api       *apiServer
+	api       *apiserver.Server
 	resources []resource // that are read: what the scope has
 	status    *reporter  // nil where statuses are not written
 
@@ -67,7 +72,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	api, err := newAPIServer(c)
+	api, err := apiserver.New(c.server())
 	if err != nil {
 		return nil, err
 	}

@@ -21,8 +21,8 @@ func (r resource) collection() apiserver.Collection {
 }
 
 // list reads all of a resource as it is at one moment, and says at which resourceVersion.
-func (a *apiServer) list(ctx context.Context, r resource) (items []item, at string, err error) {
-	raw, at, err := a.List(ctx, r.collection())
+func (s *Store) list(ctx context.Context, r resource) (items []item, at string, err error) {
+	raw, at, err := s.api.List(ctx, r.collection())
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s %w", r, advise(err, "list", r))
 	}
@@ -37,7 +37,7 @@ func (s *Store) listAll(ctx context.Context) (items []item, at []string, err err
 	at = make([]string, len(s.resources))
 	for i, r := range s.resources {
 		group.Go(func() (err error) {
-			each[i], at[i], err = s.api.list(ctx, r)
+			each[i], at[i], err = s.list(ctx, r)
 			return err
 		})
 	}

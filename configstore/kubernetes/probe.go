@@ -76,5 +76,5 @@ func (s *Store) Account() apiserver.Account {
 	if translate.Name != "" {
 		roles = append(roles, translate)
 	}
-	return apiserver.Account{Server: s.api.Server, Roles: roles}
+	return apiserver.Account{Server: s.api, Roles: roles}
 }

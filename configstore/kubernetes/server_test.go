@@ -29,7 +29,7 @@ const manifests = "../../deploy/kubernetes/"
 // bound by name.
 type cluster struct {
 	serverstest.Kubernetes
-	admin *apiServer // by a way of its own, as system:masters
+	admin *apiserver.Server // by a way of its own, as system:masters
 }
 
 // shared are the clusters: one whose definitions take anything, as those of another
@@ -57,7 +57,7 @@ func (c *cluster) need(t testing.TB, define func() error) *cluster {
 	t.Helper()
 	c.Users = []string{"service", "reader", "sidecar", "nobody"}
 	c.Need(t, func() (err error) {
-		if c.admin, err = newAPIServer(Config{Kubeconfig: c.AdminConfig()}); err != nil {
+		if c.admin, err = apiserver.New(apiserver.Config{Kubeconfig: c.AdminConfig()}); err != nil {
 			return err
 		}
 		if err := errors.Join(define(), c.bind()); err != nil {

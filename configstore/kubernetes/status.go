@@ -54,7 +54,7 @@ const (
 // first. It writes each generation once, and only where it does not stand there already:
 // so several services do not write against each other, and its own writes come to an end.
 type reporter struct {
-	api *apiServer
+	api *apiserver.Server
 	log *slog.Logger
 
 	started sync.Once
@@ -75,7 +75,7 @@ type verdict struct {
 	came int // the later, the higher
 }
 
-func newReporter(api *apiServer, log *slog.Logger) *reporter {
+func newReporter(api *apiserver.Server, log *slog.Logger) *reporter {
 	return &reporter{api: api, log: log, inbox: live.NewInbox(verdicts{pending: map[catalog.Key]verdict{}, written: map[catalog.Key]string{}})}
 }
 

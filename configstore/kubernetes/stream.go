@@ -62,7 +62,7 @@ func (n *news) take() (all noted) {
 // stream follows one resource from where its news is, until the context ends or the
 // server can't be watched.
 type stream struct {
-	api   *apiServer
+	api   *apiserver.Server
 	r     resource
 	index int // in news
 	from  string
