@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // Config is the settings of a store on a Dapr component.
@@ -58,7 +60,7 @@ type Store struct {
 	scope  configstore.Scope
 	log    *slog.Logger
 	scrub  *scrubber
-	once   *notices
+	once   *throttle.Log // says each thing once
 	life   *configstore.Life
 	untold atomic.Bool // a Watch has found changes that nobody told of
 
@@ -100,7 +102,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if c.Rescan == 0 {
 		c.Rescan = DefaultRescan
 	}
-	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: &notices{}, life: configstore.NewLife()}
+	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: throttle.New(log, math.MaxInt64), life: configstore.NewLife()}
 	s.KV = configstore.NewKV(configstore.KVServer{
 		Name: "dapr", Prefix: c.Prefix, Life: s.life, MaxObject: api.MaxObjectBytes, Some: s.some, Commit: s.commit, Fail: s.fail,
 	})
@@ -282,23 +284,4 @@ func (s *Store) fail(ctx context.Context, what string, err error) error {
 	}
 	err = advise(s.latest().kind, err)
 	return s.scrub.err(fmt.Errorf("store dapr: %s at %s: %w", what, s.where(), err))
-}
-
-// notices says each thing once.
-type notices struct {
-	mu   sync.Mutex
-	said map[string]bool
-}
-
-func (n *notices) say(log *slog.Logger, what, text string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.said[what] {
-		return
-	}
-	if n.said == nil {
-		n.said = map[string]bool{}
-	}
-	n.said[what] = true
-	log.Warn(text, args...)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // requestTimeout is how long one request to a server may take. With the heartbeat it
@@ -77,7 +78,7 @@ type settings struct {
 	label     string // of Azure's settings
 	scrub     *scrubber
 	log       *slog.Logger
-	once      *notices
+	once      *throttle.Log
 }
 
 // daprLogger is a logger for Dapr's code.

@@ -91,7 +91,7 @@ func (w *watch) subscribe(ctx context.Context) {
 			case begun:
 				set.log.Debug("subscription given up", "store", set.where(), "err", set.scrub.err(err))
 			default:
-				set.once.say(set.log, "subscribe", "the store can't be subscribed to; changes are found by looking",
+				set.once.Warn("subscribe", "the store can't be subscribed to; changes are found by looking",
 					"every", s.config.Heartbeat, "store", set.where(), "err", set.scrub.err(err))
 			}
 			live.Sleep(ctx, live.Backoff(firstPause, longestPause, failures))

@@ -61,7 +61,7 @@ func redisHost(c component) string {
 }
 
 func connectRedis(ctx context.Context, s settings) (engine, error) {
-	redirectRedisLog(s.log, s.scrub)
+	redirectRedisLog(s.logger())
 	log := logger.Logger(s.logger())
 	client, with, err := contrib.ParseClientFromProperties(maps.Clone(s.component.properties), metadata.ConfigurationStoreType, ctx, &log)
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *redisEngine) paths(ctx context.Context) ([]string, error) {
 		}
 	})
 	if noPermission(err) {
-		r.once.say(r.log, "scan", "no permission to SCAN Redis: of keys written by hand only those in the index are found", "err", r.scrub.err(err))
+		r.once.Warn("scan", "no permission to SCAN Redis: of keys written by hand only those in the index are found", "err", r.scrub.err(err))
 		err = nil
 	}
 	return slices.Sorted(maps.Keys(found)), err

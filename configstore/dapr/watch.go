@@ -128,7 +128,7 @@ func (w *watch) missed() {
 		return
 	}
 	w.store.untold.Store(true)
-	set.once.say(set.log, "untold", "the store tells nobody of changes; they are found by looking, late", "every", w.store.config.Heartbeat, "store", set.where(), "do", need)
+	set.once.Warn("untold", "the store tells nobody of changes; they are found by looking, late", "every", w.store.config.Heartbeat, "store", set.where(), "do", need)
 }
 
 // nextLook is how long to wait for news before looking anyway.
