@@ -164,7 +164,7 @@ func Edits(writes []Write, most int) ([]Edit, error) {
 	return edits, CheckWrites(writes)
 }
 
-// Identity is that of [Identifier], in the key [IdentityPath].
+// Identity is that of [Identifier], in the key [IdentityPath]. Who may not read or write it gets none.
 func (k KV) Identity(ctx context.Context, anew string) (id string, err error) {
 	path := []string{IdentityPath}
 	err = k.Do(ctx, "read or write "+k.describe(path), func(ctx context.Context) error {

@@ -22,10 +22,8 @@ func NewLife() *Life {
 	return l
 }
 
-// Enter begins a call, which ends with leave. The context inside it ends with ctx and
-// with Close, and context.Cause of it is then what the call returns: the error of ctx, or
-// ErrClosed. Enter refuses with the same.
-func (l *Life) Enter(ctx context.Context) (inside context.Context, leave func(), err error) {
+// enter begins a call, which ends with leave.
+func (l *Life) enter(ctx context.Context) (inside context.Context, leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open.Err() != nil {
@@ -44,9 +42,10 @@ func (l *Life) Enter(ctx context.Context) (inside context.Context, leave func(),
 	}, nil
 }
 
-// Do is a call of f, with the context inside it.
+// Do is a call of f. The context inside it ends with ctx and with Close, and context.Cause of it is
+// then the error of ctx, or ErrClosed. Once either has ended, Do refuses with the same.
 func (l *Life) Do(ctx context.Context, f func(context.Context) error) error {
-	inside, leave, err := l.Enter(ctx)
+	inside, leave, err := l.enter(ctx)
 	if err != nil {
 		return err
 	}

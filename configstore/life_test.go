@@ -13,7 +13,7 @@ func TestCloseEndsEveryCallAndWaitsForIt(t *testing.T) {
 		life := NewLife()
 		ended := make(chan error, 3)
 		for range 3 {
-			inside, leave, err := life.Enter(t.Context())
+			inside, leave, err := life.enter(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func TestCloseEndsEveryCallAndWaitsForIt(t *testing.T) {
 		if life.Close() {
 			t.Error("a second Close is the first")
 		}
-		if _, _, err := life.Enter(t.Context()); !errors.Is(err, ErrClosed) {
+		if _, _, err := life.enter(t.Context()); !errors.Is(err, ErrClosed) {
 			t.Errorf("a call after Close: %v", err)
 		}
 	})
@@ -47,7 +47,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 		life := NewLife()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		inside, leave, err := life.Enter(ctx)
+		inside, leave, err := life.enter(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 			t.Errorf("it ended with %v", cause)
 		}
 		leave()
-		if _, _, err := life.Enter(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := life.enter(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call with a context that has ended: %v", err)
 		}
 		life.Close()

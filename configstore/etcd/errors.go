@@ -14,7 +14,7 @@ import (
 )
 
 // fail is the error of something that was tried: what, where, why, and what to do. The
-// context is that of Life.Enter.
+// context is that of Life.Do.
 func (s *Store) fail(ctx context.Context, what string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		if errors.Is(cause, configstore.ErrClosed) {
