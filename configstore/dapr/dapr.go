@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
-	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // Config is the settings of a store on a Dapr component.
@@ -60,7 +58,7 @@ type Store struct {
 	scope  configstore.Scope
 	log    *slog.Logger
 	scrub  *scrubber
-	once   *throttle.Log // says each thing once
+	once   *notices
 	life   *configstore.Life
 	untold atomic.Bool // a Watch has found changes that nobody told of
 
@@ -102,7 +100,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if c.Rescan == 0 {
 		c.Rescan = DefaultRescan
 	}
-	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: throttle.New(log, math.MaxInt64), life: configstore.NewLife()}
+	s := &Store{config: c, scope: scope, log: log, scrub: &scrubber{}, once: &notices{log: log}, life: configstore.NewLife()}
 	s.KV = configstore.NewKV(configstore.KVServer{
 		Name: "dapr", Prefix: c.Prefix, Life: s.life, MaxObject: api.MaxObjectBytes, Some: s.some, Commit: s.commit, Fail: s.fail,
 	})
@@ -284,4 +282,17 @@ func (s *Store) fail(ctx context.Context, what string, err error) error {
 	}
 	err = advise(s.latest().kind, err)
 	return s.scrub.err(fmt.Errorf("store dapr: %s at %s: %w", what, s.where(), err))
+}
+
+// notices says each thing once.
+type notices struct {
+	log  *slog.Logger
+	said sync.Map
+}
+
+// Warn writes a warning, unless the key had one.
+func (n *notices) Warn(key, text string, args ...any) {
+	if _, said := n.said.LoadOrStore(key, true); !said {
+		n.log.Warn(text, args...)
+	}
 }

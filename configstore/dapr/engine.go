@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
-	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
 // requestTimeout is how long one request to a server may take. With the heartbeat it
@@ -78,7 +77,7 @@ type settings struct {
 	label     string // of Azure's settings
 	scrub     *scrubber
 	log       *slog.Logger
-	once      *throttle.Log
+	once      *notices
 }
 
 // daprLogger is a logger for Dapr's code.
