@@ -35,7 +35,7 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // the last: the terminal was closed
-	context.AfterFunc(ctx, stop)                                                                          // from then on a signal does what it does by default
+	context.AfterFunc(ctx, stop)                                                                           // from then on a signal does what it does by default
 	if err := demo.Run(ctx, demo.Options{Out: os.Stdout, Color: isTerminal(os.Stdout), Once: *once}); err != nil {
 		fmt.Fprintln(os.Stderr, "isthmus-demo:", err)
 		os.Exit(1)
