@@ -45,7 +45,7 @@ func TestWhatProgramsDoToADirectory(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			replaced(t, c.before, c.script, func(s *Store) { s.scanShare = 1e9 })
+			replaced(t, c.before, c.script, func(s *Store) { s.scanShare, s.patience = 1e9, time.Minute }) // a script may stand still
 		})
 	}
 }

@@ -54,7 +54,7 @@ func main() {
 }
 
 // alone is the variable that says that the network is this program's own.
-const alone = "ISTHMUS_RESOLVEBENCH_ALONE"
+const alone = "ISTHMUS_TEST_ALONE"
 
 // inNamespace runs the program again in a network namespace of its own, if one can be had.
 func inNamespace(b *harness.B) bool {

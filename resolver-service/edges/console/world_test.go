@@ -75,7 +75,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 // linkTo is a Cluster object for a cluster of the world. What comes back takes its traffic slowly.
 func linkTo(c *cluster) *catalog.Cluster {
-	return &catalog.Cluster{Name: c.name, Gateways: []string{c.gateway}, StaleAfter: time.Second, RampUp: 10 * time.Minute}
+	return &catalog.Cluster{Name: c.name, Gateways: []string{c.gateway}, StaleAfter: 5 * time.Second, RampUp: 10 * time.Minute}
 }
 
 func newCluster(t *testing.T, name string, ca *identitytest.CA) *cluster {
