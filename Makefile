@@ -68,10 +68,9 @@ LEAN := -vet=off -ldflags '-s -w'
 # Only what the demo has built is run: so these tests take as long on each machine.
 SHORT := ISTHMUS_TEST_PROGRAMS=demo
 # Most packages wait for servers rather than for a processor, so more of them run at a time than there are
-# processors. The few tests that fail run once more, each by itself, and both outcomes are printed; a data
-# race, or many failures, end the run.
+# processors. No test runs again: one that fails is to be mended.
 TEST_PACKAGES ?= 6
-AGAIN = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json) --rerun-fails=1 --rerun-fails-max-failures=6 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+SUMMED = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json)
 ALL := $(LEAN) -timeout 20m
 
 .PHONY: test test-all test-raced test-worlds test-alone test-daprd test-changed test-install before lint fuzz bench demo
@@ -86,14 +85,14 @@ test-all: deps build ## all tests, against the real servers; after make test
 	@$(MAKE) --no-print-directory test-worlds
 	@$(MAKE) --no-print-directory test-alone
 test-raced: # with the tag that links all Dapr components, so that the tests of each run
-	CGO_ENABLED=1 $(AGAIN) --packages "$$(.ci/packages raced | tr '\n' ' ')" -- $(ALL) -race -tags clouds -p $(TEST_PACKAGES)
+	CGO_ENABLED=1 $(SUMMED) --packages "$$(.ci/packages raced | tr '\n' ' ')" -- $(ALL) -race -tags clouds -p $(TEST_PACKAGES)
 test-worlds:
-	$(AGAIN) --packages "$$(.ci/packages worlds | sort -r | tr '\n' ' ')" -- $(ALL) -p $(TEST_PACKAGES)
+	$(SUMMED) --packages "$$(.ci/packages worlds | sort -r | tr '\n' ' ')" -- $(ALL) -p $(TEST_PACKAGES)
 test-alone:
-	$(AGAIN) --packages "$$(.ci/packages alone | tr '\n' ' ')" -- $(ALL) -p 1
+	$(SUMMED) --packages "$$(.ci/packages alone | tr '\n' ' ')" -- $(ALL) -p 1
 test-daprd: # what dials has the race detector, and the rest is compiled as daprd is
-	cd $(DAPRD_MODULE) && CGO_ENABLED=1 $(AGAIN) --packages ./dial -- $(ALL) -race -tags $(DAPRD_TAGS)
-	cd $(DAPRD_MODULE) && $(AGAIN) --packages "$$(go list ./... | grep -v /dial$$ | tr '\n' ' ')" -- $(ALL) -tags $(DAPRD_TAGS)
+	cd $(DAPRD_MODULE) && CGO_ENABLED=1 $(SUMMED) --packages ./dial -- $(ALL) -race -tags $(DAPRD_TAGS)
+	cd $(DAPRD_MODULE) && $(SUMMED) --packages "$$(go list ./... | grep -v /dial$$ | tr '\n' ' ')" -- $(ALL) -tags $(DAPRD_TAGS)
 
 # Packages that hold or import, also by their tests, a package with a file that differs from SINCE.
 SINCE ?= main
