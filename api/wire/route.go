@@ -129,7 +129,8 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 	return catalog.Route{
 		RouteSpec: catalog.RouteSpec{Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight()}, State: s,
 		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
-		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones}, nil
+		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones,
+	}, nil
 }
 
 // checkRoute holds a route to the bounds of the rules.

@@ -35,7 +35,8 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 			}
 			i = len(d.Routes)
 			d.Routes = append(d.Routes, catalog.RouteDecision{
-				RouteSpec: catalog.RouteSpec{Cluster: cluster.Cluster, Priority: 1, Weight: catalog.DefaultWeight}, Reason: "no route: nothing heard from its resolver service yet"})
+				RouteSpec: catalog.RouteSpec{Cluster: cluster.Cluster, Priority: 1, Weight: catalog.DefaultWeight}, Reason: "no route: nothing heard from its resolver service yet",
+			})
 		}
 		if cluster.Heard && !cluster.Allowed {
 			d.Routes[i].Reason = notExported(cluster, caller, app)
