@@ -179,6 +179,9 @@ func TestUnfinishedHandshakesOfPeersGiveWay(t *testing.T) {
 			defer c.Close()
 			c.Write(hello(peerHost))
 		}
+		eventually(t, "the newest have the places", func() bool {
+			return gw.metric("isthmus_gateway_connections_accepted_total") == 3*peers && gw.metric("isthmus_gateway_connections_open") == peers
+		})
 		for range 5 {
 			if got, link, err := callFrom(t, "127.0.0.1", gw.addr, peerHost); err != nil || got != "resolver" {
 				t.Fatalf("a peer is refused: %v\n%s", err, gw.log)
