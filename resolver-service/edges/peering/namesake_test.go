@@ -40,11 +40,11 @@ func (s *site) again(id string, hosts ...string) {
 func TestASecondClusterOfTheNameIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)
-		first, twin := service(t, n, "one", "orders", "east-gw"), service(t, n, "two", "ledger", "twin-gw")
-		west := newSite(t, n, "west", selection("checkout", "orders", "ledger"), at("east", 2*time.Second, "east-gw"))
+		first := service(t, n, "one", "orders", "east-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders", "ledger"), at("east", 2*time.Second, "east-gw", "twin-gw"))
 		west.takes(4*time.Second, "orders heard", west.ok)
-		west.clusters.Store([]*catalog.Cluster{at("east", 2*time.Second, "east-gw", "twin-gw")})
-		west.takes(2*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
+		twin := service(t, n, "two", "ledger", "twin-gw")
+		west.takes(10*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
 		said := west.status().GetSecondService()
 		for _, want := range []string{"at gateway twin-gw:15443 a second service says that it is cluster east: two", "the exports come from one", "remove its gateway from spec.gateways"} {
 			if !strings.Contains(said, want) {
@@ -148,10 +148,11 @@ func TestALongIdentityIsNotLogged(t *testing.T) {
 		n := peeringtest.New(1)
 		long := strings.Repeat("x", 1<<20)
 		service(t, n, "one", "orders", "east-gw")
-		service(t, n, "two\x1b[2J"+long, "ledger", "twin-gw")
 		var log bytes.Buffer
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw", "twin-gw"))
-		west.takes(2*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
+		west.takes(4*time.Second, "orders heard", west.ok)
+		service(t, n, "two\x1b[2J"+long, "ledger", "twin-gw")
+		west.takes(10*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
 		for _, e := range west.events.After(0, time.Time{}) {
 			fmt.Fprintln(&log, e)
 		}
