@@ -61,6 +61,7 @@ const (
 	brokenPause = 50 * time.Millisecond // at first; doubled each time
 	brokenMost  = 700 * time.Millisecond
 	refusedMost = 5 * time.Second // if retrying soon is no help
+	spreadPause = 10 * time.Second
 )
 
 // run keeps the stream up until ctx ends.
@@ -189,6 +190,7 @@ func isRefusal(err error) bool {
 var (
 	errSilent     = errors.New("connected, but no further message arrived")
 	errNeverHeard = errors.New("connected, but nothing was heard")
+	errSpread     = errors.New("another gateway answers again, and each channel has one of its own")
 )
 
 // runStream runs one stream on a connection until it fails. heard tells whether any message
@@ -196,7 +198,7 @@ var (
 func (c *channel) runStream(ctx context.Context, conn *gatewayConn) (next *gatewayConn, heard bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t := &clientStream{channel: c, arrivals: make(chan struct{}, 1), replacement: make(chan *gatewayConn, 1), cancel: cancel}
-	go func() { t.replacement <- t.watchSilence(ctx) }()
+	go func() { t.replacement <- t.watchSilence(ctx, conn.gateway) }()
 	err = t.read(ctx, conn)
 	if cause := context.Cause(ctx); cause != nil && (status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled)) {
 		err = cause
@@ -290,17 +292,29 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	return nil
 }
 
-// watchSilence waits until the stream is silent, and then makes a second connection. It returns
-// that connection once it has ended the stream for it, and nil when ctx ends.
-func (t *clientStream) watchSilence(ctx context.Context) *gatewayConn {
+// watchSilence waits until the stream, by way of gateway at, is silent, and then makes a second
+// connection. It returns that connection once it has ended the stream for it, and nil when ctx ends.
+// A channel that only renews the lease also moves to a gateway that has no channel, once it answers.
+func (t *clientStream) watchSilence(ctx context.Context, at *gateway) *gatewayConn {
 	timer := time.NewTimer(firstMessageWithin)
 	defer timer.Stop()
+	var spread <-chan time.Time
+	if !t.primary {
+		ticker := time.NewTicker(live.Jitter(spreadPause))
+		defer ticker.Stop()
+		spread = ticker.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.arrivals:
 			timer.Reset(t.silence())
+		case <-spread:
+			if next := t.spread(ctx, at); next != nil {
+				t.cancel(errSpread)
+				return next
+			}
 		case <-timer.C:
 			if t.receiving.Load() {
 				timer.Reset(t.silence())
@@ -336,6 +350,23 @@ func (t *clientStream) replace(ctx context.Context) (next *gatewayConn, ended bo
 		t.discard(<-made)
 		return nil, false
 	}
+}
+
+// spread connects to a gateway that no channel goes through, if another channel shares gateway at.
+func (t *clientStream) spread(ctx context.Context, at *gateway) *gatewayConn {
+	idle := t.gateways.idle(at)
+	if idle == nil {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	conn, err := t.link.dial(limited, idle.address)
+	if err != nil {
+		t.gateways.failed(idle, err)
+		return nil
+	}
+	t.gateways.connected(idle)
+	return &gatewayConn{conn, idle}
 }
 
 // client returns a gRPC client on an existing connection. It never makes another one.

@@ -26,6 +26,9 @@ const (
 // replace a gateway on the same port.
 const allRefuseFor = 300 * time.Millisecond
 
+// uselessFor is how long a gateway is left alone whose last connection proved useless, while others work.
+const uselessFor = time.Minute
+
 // gateways is the state of a cluster's gateway addresses. It is safe for concurrent use.
 type gateways struct {
 	mu     sync.Mutex
@@ -119,6 +122,21 @@ func (g *gateways) closed(at *gateway, heard bool, by *catalog.Cluster, err erro
 	if err != nil && (!heard || errors.Is(err, errUnready)) {
 		at.failedAt = time.Now()
 	}
+}
+
+// idle is a gateway without a connection, if gateway at has more than one. One that proved useless is
+// left alone for a while.
+func (g *gateways) idle(at *gateway) *gateway {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at.conns < 2 {
+		return nil
+	}
+	i := slices.IndexFunc(g.all, func(o *gateway) bool { return o.conns == 0 && time.Since(o.failedAt) > uselessFor })
+	if i < 0 {
+		return nil
+	}
+	return g.all[i]
 }
 
 // multiple tells whether there is another gateway to try.

@@ -35,6 +35,38 @@ func TestAGatewayThatHangsUpIsLeftForAnother(t *testing.T) {
 	})
 }
 
+// A gateway that was away, at the start or later, has a channel again soon after it is back, and status
+// says so.
+func TestAGatewayThatComesBackIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		east := newSite(t, n, "east", exported("orders"), at("west", 0, "west-gw"))
+		east.apply(runs("orders", "10.0.0.1:50002"))
+		east.serve("east-gw")
+		second := service(t, n, "", "orders", "late-gw")
+		second.kill("late-gw")
+		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw", "late-gw"))
+		states := func() string {
+			var all []string
+			for _, g := range west.status().GetGateways() {
+				all = append(all, g.State)
+			}
+			return strings.Join(all, " ")
+		}
+		for range 2 {
+			west.takes(4*time.Second, "one is away", func() bool { return west.ok() && states() == "connected refused" })
+			time.Sleep(time.Minute)
+			second.again("", "late-gw")
+			west.takes(30*time.Second, "both are used", func() bool { return states() == "connected connected" })
+			time.Sleep(time.Minute)
+			if !west.ok() || states() != "connected connected" {
+				t.Errorf("a minute later orders: %s, gateways: %s", west.outcome("checkout", "orders"), states())
+			}
+			second.kill("late-gw")
+		}
+	})
+}
+
 func TestAReplicaWithoutItsStoreIsLeftForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := peeringtest.New(1)

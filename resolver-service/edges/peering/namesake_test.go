@@ -44,7 +44,7 @@ func TestASecondClusterOfTheNameIsRefused(t *testing.T) {
 		west := newSite(t, n, "west", selection("checkout", "orders", "ledger"), at("east", 2*time.Second, "east-gw", "twin-gw"))
 		west.takes(4*time.Second, "orders heard", west.ok)
 		twin := service(t, n, "two", "ledger", "twin-gw")
-		west.takes(10*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
+		west.takes(2*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
 		said := west.status().GetSecondService()
 		for _, want := range []string{"at gateway twin-gw:15443 a second service says that it is cluster east: two", "the exports come from one", "remove its gateway from spec.gateways"} {
 			if !strings.Contains(said, want) {
@@ -152,7 +152,7 @@ func TestALongIdentityIsNotLogged(t *testing.T) {
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-gw", "twin-gw"))
 		west.takes(4*time.Second, "orders heard", west.ok)
 		service(t, n, "two\x1b[2J"+long, "ledger", "twin-gw")
-		west.takes(10*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
+		west.takes(2*time.Minute, "the second named", func() bool { return west.status().GetSecondService() != "" })
 		for _, e := range west.events.After(0, time.Time{}) {
 			fmt.Fprintln(&log, e)
 		}
