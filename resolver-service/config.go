@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -155,6 +156,18 @@ func (i Identity) bundle(log *slog.Logger) func(context.Context) (string, []stri
 			roots = append(roots, hex.EncodeToString(sum))
 		}
 		return bundle.String(), roots, err
+	}
+}
+
+// zone asks the pod's resolver for the zone; nil outside of Kubernetes, and where nothing is said to
+// forward queries here.
+func (c Config) zone() func(context.Context) error {
+	if len(c.Listen.DNS) == 0 || len(c.DNS.Forwarders) == 0 || os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return nil
+	}
+	return func(ctx context.Context) error {
+		_, err := net.DefaultResolver.LookupNS(ctx, c.Domain+".")
+		return err
 	}
 }
 

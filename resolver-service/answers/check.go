@@ -69,13 +69,15 @@ type Checks struct {
 	Domain    catalog.Domain
 	// Bundle reads the roots that the service follows anew; nil: it follows none.
 	Bundle func(context.Context) (name string, roots []string, err error)
+	// Zone asks the machine's resolver for the zone; nil where pods need not know it.
+	Zone func(context.Context) error
 }
 
 // Facts are what checks read, as this service publishes it, with its status of now.
 func (c *Checks) Facts(ctx context.Context, now *v1alpha1.StatusResponse, limit Limit) (*check.Facts, error) {
 	v := c.Inventory
 	f := &check.Facts{
-		Now: time.Now(), Status: now, Peer: limit.Peer, App: limit.App, Prober: check.NewProber(v.Identity, c.Namespace, c.Domain), Bundle: c.Bundle,
+		Now: time.Now(), Status: now, Peer: limit.Peer, App: limit.App, Prober: check.NewProber(v.Identity, c.Namespace, c.Domain), Bundle: c.Bundle, Zone: c.Zone,
 		MayWrite: func(ctx context.Context) error { return configstore.MayWrite(ctx, c.Store) },
 	}
 	f.Lacks, f.LacksErr = c.Accounts.Lacking(ctx)

@@ -106,6 +106,7 @@ var Table = []Check{
 	{Name: "objects", look: refusedObjects},
 	{Name: "sources", look: sources},
 	{Name: "dns-upstreams", look: upstreams},
+	{Name: "dns-zone", try: zone},
 	{Name: "kubernetes", cluster: kubernetesVersion, pre: kubernetesVersion},
 	{Name: "kubernetes-reads", cluster: unread, pre: unread},
 	{Name: "dapr", cluster: dapr, pre: dapr},
@@ -121,9 +122,6 @@ var Table = []Check{
 	{Name: "pod-image", cluster: podsWithStockImage},
 	{Name: "pod-configuration", cluster: podsWithoutConfiguration},
 	{Name: "pod-outdated", cluster: podsThatAreOld},
-	{Name: "network-policies", cluster: networkPolicies},
-	{Name: "dns-zone", cluster: dnsZone},
-	{Name: "dns-client-subnet", cluster: dnsClientSubnet},
 	{Name: "gateway-port", gateway: gatewayPort},
 	{Name: "gateway-mtu", gateway: gatewayMTU},
 	{Name: "gateway-proxy-protocol", gateway: gatewayProxy},
@@ -166,6 +164,8 @@ type Facts struct {
 	MayWrite func(context.Context) error
 	// Sentry connects to Sentry; nil where the identity is from elsewhere.
 	Sentry func(context.Context) error
+	// Zone asks the machine's resolver for the zone; nil where pods need not know it.
+	Zone   func(context.Context) error
 	Prober *Prober
 	// Peer is the one that alone is looked at, and App the same; see Limit.
 	Peer string

@@ -36,7 +36,6 @@ type Cluster struct {
 // settings are the keys of isthmus.yaml that checks compare with the cluster.
 type settings struct {
 	Cluster  string `yaml:"cluster"`
-	Domain   string `yaml:"domain"`
 	Identity struct {
 		TrustAnchorsFrom *struct{} `yaml:"trustAnchorsFrom"`
 		Sentry           *struct {
@@ -46,11 +45,7 @@ type settings struct {
 	} `yaml:"identity"`
 	Listen struct {
 		Gateway string `yaml:"gateway"`
-		DNS     any    `yaml:"dns"`
 	} `yaml:"listen"`
-	DNS struct {
-		Forwarders []string `yaml:"forwarders"`
-	} `yaml:"dns"`
 }
 
 // OfCluster makes the checks of an installed Isthmus, or with pre those before it is installed.
@@ -58,9 +53,6 @@ func OfCluster(c *Cluster, pre bool) (all []Result) {
 	c.settings = &settings{}
 	if c.Config != nil { // what is wrong there the service says itself
 		_ = yaml.Unmarshal([]byte(c.Config.Data["isthmus.yaml"]), c.settings)
-	}
-	if c.settings.Domain == "" {
-		c.settings.Domain = catalog.DefaultDomain
 	}
 	f := &Facts{Status: &v1alpha1.StatusResponse{Cluster: c.Host}}
 	for _, row := range Table {
@@ -285,8 +277,12 @@ func (c *Cluster) target(s *snapshot.Service, p snapshot.ServicePort) string {
 		return strconv.Itoa(int(t))
 	case string:
 		for _, pod := range c.selected(s) {
-			if n := pod.End(nil).Ports[t]; n != 0 {
-				return strconv.Itoa(n)
+			for _, container := range append(slices.Clone(pod.Spec.Containers), pod.Spec.InitContainers...) {
+				for _, port := range container.Ports {
+					if port.Name == t {
+						return strconv.Itoa(port.Number)
+					}
+				}
 			}
 		}
 		return ""

@@ -244,6 +244,18 @@ func upstreams(f *Facts) (all []Result) {
 	return all
 }
 
+// zone finds a cluster whose pods can't resolve names of the zone.
+func zone(ctx context.Context, f *Facts) []Result {
+	if f.Zone == nil {
+		return nil
+	}
+	if err := f.Zone(ctx); err != nil {
+		return f.service(Warn, fmt.Sprintf("the resolver of this pod does not know the zone: %v", err),
+			"give CoreDNS the block of docs/how-to/dns-on-kubernetes.md, or set dns.enabled=false in the values of the chart if only sidecars with Isthmus resolve names")
+	}
+	return nil
+}
+
 // peerNames finds a second service with a peer's name, and what [peerName] finds where there are no
 // certificates.
 func peerNames(f *Facts) (all []Result) {

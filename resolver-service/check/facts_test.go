@@ -58,6 +58,7 @@ func TestFactsHaveNames(t *testing.T) {
 		{"a DNS server is away", func(f *Facts) {
 			f.Status.Dns = &v1alpha1.DNSStatus{Upstreams: []*v1alpha1.DNSUpstream{{Address: "192.0.2.1:53"}}}
 		}, "dns-upstreams warn service 192.0.2.1:53"},
+		{"pods can't resolve the zone", func(f *Facts) { f.Zone = func(context.Context) error { return errors.New("no such host") } }, "dns-zone warn service west"},
 		{"no identity", func(f *Facts) { f.Status.Identity, f.Status.IdentityError = "", "sentry: refused" }, "identity fail service west"},
 		{"no renewal", func(f *Facts) { f.Status.IdentityError = "sentry: refused" }, "identity warn service west"},
 		{"a certificate has expired", func(f *Facts) {

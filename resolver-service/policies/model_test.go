@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check/networkpolicy"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -28,19 +27,19 @@ func podOf(a catalog.App) pod { return pod{a.Namespace, map[string]string{podLab
 // admits asks what the policies mean in Kubernetes.
 func admits(t *testing.T, policies []Object, from, to pod, protocol string, number int) bool {
 	t.Helper()
-	var all []networkpolicy.Policy
+	var all []Policy
 	for i := range policies {
-		var p networkpolicy.Policy
+		var p Policy
 		if err := json.Unmarshal(policies[i].JSON(), &p); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, p)
 	}
-	return networkpolicy.Blocking(all, from.end(), to.end(), networkpolicy.Port{Protocol: protocol, Number: number}) == nil
+	return Blocking(all, from.end(), to.end(), Port{Protocol: protocol, Number: number}) == nil
 }
 
-func (p pod) end() *networkpolicy.End {
-	return &networkpolicy.End{Namespace: p.namespace, NamespaceLabels: map[string]string{inNamespace: p.namespace}, Labels: p.labels}
+func (p pod) end() *End {
+	return &End{Namespace: p.namespace, NamespaceLabels: map[string]string{inNamespace: p.namespace}, Labels: p.labels}
 }
 
 // TestPoliciesLetInWhomTheGuardLetsIn evaluates policies of random objects over all pairs of pods.

@@ -2,11 +2,10 @@ package snapshot
 
 import (
 	"encoding/base64"
-	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/isthmus-mesh/isthmus/resolver-service/check/networkpolicy"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Meta is what is read of an object's metadata.
@@ -29,13 +28,9 @@ type Pod struct {
 	Spec     struct {
 		Containers     []Container `json:"containers"`
 		InitContainers []Container `json:"initContainers"`
-		HostNetwork    bool        `json:"hostNetwork"`
 	} `json:"spec"`
 	Status struct {
 		Phase string `json:"phase"`
-		IPs   []struct {
-			IP string `json:"ip"`
-		} `json:"podIPs"`
 	} `json:"status"`
 }
 
@@ -94,34 +89,14 @@ func (c *Container) Arg(flag string) string {
 	return ""
 }
 
-// End is the pod as an end of connections.
-func (p *Pod) End(namespaces map[string]Namespace) *networkpolicy.End {
-	e := &networkpolicy.End{
-		Namespace: p.Metadata.Namespace, NamespaceLabels: namespaces[p.Metadata.Namespace].Metadata.Labels, Labels: p.Metadata.Labels,
-		Ports: map[string]int{}, HostNetwork: p.Spec.HostNetwork,
-	}
-	for _, c := range append(slices.Clone(p.Spec.Containers), p.Spec.InitContainers...) {
-		for _, port := range c.Ports {
-			e.Ports[port.Name] = port.Number
-		}
-	}
-	for _, ip := range p.Status.IPs {
-		if a, err := netip.ParseAddr(ip.IP); err == nil {
-			e.Addresses = append(e.Addresses, a)
-		}
-	}
-	return e
-}
-
 // Service is what is read of one.
 type Service struct {
 	Metadata Meta `json:"metadata"`
 	Spec     struct {
-		Type      string            `json:"type"`
-		ClusterIP string            `json:"clusterIP"`
-		Selector  map[string]string `json:"selector"`
-		External  []string          `json:"externalIPs"`
-		Ports     []ServicePort     `json:"ports"`
+		Type     string            `json:"type"`
+		Selector map[string]string `json:"selector"`
+		External []string          `json:"externalIPs"`
+		Ports    []ServicePort     `json:"ports"`
 	} `json:"spec"`
 	Status struct {
 		LoadBalancer struct {
@@ -216,7 +191,7 @@ type policy struct {
 type binding struct {
 	Spec struct {
 		MatchResources struct {
-			NamespaceSelector networkpolicy.Selector `json:"namespaceSelector"`
+			NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`
 		} `json:"matchResources"`
 	} `json:"spec"`
 }

@@ -14,17 +14,17 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
-	"github.com/isthmus-mesh/isthmus/resolver-service/check/networkpolicy"
 )
 
 // Names that the charts give.
 const (
 	Name        = "isthmus"         // of the service: its label, its Deployment, its ConfigMap
 	Gateway     = "isthmus-gateway" // a Service
-	DNS         = "isthmus-dns"     // a Service
 	Sidecars    = "isthmus-sidecars"
 	TrustBundle = "dapr-trust-bundle"
 	nameLabel   = "app.kubernetes.io/name"
@@ -37,8 +37,7 @@ type Snapshot struct {
 	Groups     map[string][]string // API groups with their versions
 	Mutating   bool                // there is MutatingAdmissionPolicy
 	Namespaces map[string]Namespace
-	Pods       []Pod // of Isthmus, of CoreDNS, with sidecars, and all where pods are to have one
-	Policies   []networkpolicy.Policy
+	Pods       []Pod     // of Isthmus, with sidecars, and all where pods are to have one
 	Services   []Service // of Isthmus
 	Balanced   int       // Services of the cluster with an address of a load balancer
 	Nodes      []Node
@@ -56,8 +55,6 @@ type Snapshot struct {
 	SidecarImage string       // that pods get; empty: none is given
 	sidecars     *binding
 
-	CoreDNS map[string]string // Corefile and what it may import, by path; nil: it is not there
-
 	Unread []Unread
 }
 
@@ -70,7 +67,11 @@ type Unread struct {
 // HasSidecars tells whether pods of a namespace are given sidecars with Isthmus.
 func (s *Snapshot) HasSidecars(namespace string) bool {
 	n, ok := s.Namespaces[namespace]
-	return ok && s.sidecars != nil && s.sidecars.Spec.MatchResources.NamespaceSelector.Selects(n.Metadata.Labels)
+	if !ok || s.sidecars == nil {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&s.sidecars.Spec.MatchResources.NamespaceSelector)
+	return err == nil && selector.Matches(labels.Set(n.Metadata.Labels))
 }
 
 // API tells whether the API server has a resource's group and version.
@@ -206,7 +207,6 @@ func (r *reader) readPlatform() {
 			s.Namespaces[n.Metadata.Name] = n
 		}
 	})
-	many(r, "networkpolicies", "/apis/networking.k8s.io/v1/networkpolicies", nil, func(s *Snapshot, all []networkpolicy.Policy) { s.Policies = all })
 	many(r, "nodes", "/api/v1/nodes", nil, func(s *Snapshot, all []Node) { s.Nodes = all })
 	many(r, "services", "/api/v1/services", nil, func(s *Snapshot, all []Service) {
 		for _, one := range all {
@@ -215,17 +215,6 @@ func (r *reader) readPlatform() {
 			}
 		}
 	})
-	one(r, "configmap kube-system/coredns", "/api/v1"+in("kube-system", "configmaps/coredns"), func(s *Snapshot, c *ConfigMap) { s.addDNS("", c) })
-	one(r, "configmap kube-system/coredns-custom", "/api/v1"+in("kube-system", "configmaps/coredns-custom"), func(s *Snapshot, c *ConfigMap) { s.addDNS("custom/", c) })
-}
-
-func (s *Snapshot) addDNS(folder string, c *ConfigMap) {
-	if s.CoreDNS == nil {
-		s.CoreDNS = map[string]string{}
-	}
-	for name, text := range c.Data {
-		s.CoreDNS[folder+name] = text
-	}
 }
 
 func (r *reader) readDapr() {
@@ -296,7 +285,6 @@ func (r *reader) readPods(namespace string) {
 	}
 	many(r, "pods", "/api/v1/pods", labelled("dapr.io/sidecar-injected=true"), add)
 	many(r, "pods of namespace "+namespace, "/api/v1"+in(namespace, "pods"), labelled(nameLabel+"="+Name), add)
-	many(r, "pods of namespace kube-system", "/api/v1"+in("kube-system", "pods"), labelled("k8s-app=kube-dns"), add)
 	for name := range r.s.Namespaces {
 		if r.s.HasSidecars(name) {
 			many(r, "pods of namespace "+name, "/api/v1"+in(name, "pods"), nil, add)
