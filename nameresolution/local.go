@@ -119,7 +119,7 @@ func (l *locals) entry(app catalog.App, s *search) *catalog.Entry {
 	for i := range routes {
 		if r := &routes[i]; r.State == catalog.Delegated {
 			found := catalog.LocalRoute(s.usable(base.Outcome() != catalog.OK), 0)
-			found.Cluster, found.Priority, found.Weight = r.Cluster, r.Priority, r.Weight
+			found.RouteSpec = r.RouteSpec
 			*r = found
 		}
 	}

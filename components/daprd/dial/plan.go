@@ -174,7 +174,7 @@ func (p *plan) equal(o *plan) bool {
 	}
 	for i := range p.routes {
 		a, b := &p.routes[i], &o.routes[i]
-		if a.Cluster != b.Cluster || a.Priority != b.Priority || a.Weight != b.Weight || a.Ramp != b.Ramp || a.lookupPending != b.lookupPending ||
+		if a.RouteSpec != b.RouteSpec || a.Ramp != b.Ramp || a.lookupPending != b.lookupPending ||
 			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
 				return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
 			}) {

@@ -21,7 +21,7 @@ func (s *Source) Run(ctx context.Context) error {
 	var backoff configstore.Backoff
 	for {
 		var held time.Time
-		err := s.hold(ctx, func() { held = time.Now() })
+		err := writer{s}.hold(ctx, func() { held = time.Now() })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -32,47 +32,50 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
+// writer writes what is registered here. Run has it.
+type writer struct{ *Source }
+
 // hold gets the lease, and keeps it and what is written under it until something fails.
-func (s *Source) hold(ctx context.Context, holds func()) error {
-	s.client.Retry()
-	made, granted := s.leases.grant(ctx)
+func (w writer) hold(ctx context.Context, holds func()) error {
+	w.client.Retry()
+	made, granted := w.leases.grant(ctx)
 	if made {
-		s.registered.rewriteAll()
+		w.registered.rewriteAll()
 	}
 	if granted != nil && rpctypes.Error(granted) != rpctypes.ErrNoSpace {
-		return s.fail(ctx, "get a lease for", granted)
+		return w.fail(ctx, "get a lease for", granted)
 	}
 	holds()
 	group, inside := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		err := s.leases.keepAlive(inside, s.registered.wakeWriter) // what it has in common with others may have changed
-		s.client.Forget()
+		err := w.leases.keepAlive(inside, w.registered.wakeWriter) // what it has in common with others may have changed
+		w.client.Forget()
 		if granted != nil && errors.Is(err, errLapsed) {
 			err = granted // a server that is full gives none, and keeps those that it has given
 		}
-		return s.fail(inside, "keep the lease of", err)
+		return w.fail(inside, "keep the lease of", err)
 	})
-	group.Go(func() error { return s.keepWriting(inside) })
+	group.Go(func() error { return w.keepWriting(inside) })
 	return group.Wait()
 }
 
 // keepWriting writes until ctx ends or a lease is missing. A server that takes nothing,
 // since it is full, is no reason to let leases run out, and with them what was written before.
-func (s *Source) keepWriting(ctx context.Context) error {
+func (w writer) keepWriting(ctx context.Context) error {
 	var backoff configstore.Backoff
 	for {
 		var begun time.Time
-		err := s.write(ctx, func() {
+		err := w.write(ctx, func() {
 			begun = time.Now()
-			s.writing(nil)
+			w.writing(nil)
 		})
 		missing := rpctypes.Error(err) == rpctypes.ErrLeaseNotFound
-		err = s.fail(ctx, "write", err)
+		err = w.fail(ctx, "write", err)
 		if missing || ctx.Err() != nil {
 			return err
 		}
-		s.writing(err)
-		s.client.Forget()
+		w.writing(err)
+		w.client.Forget()
 		if !backoff.Wait(ctx, err, begun) {
 			return ctx.Err()
 		}
@@ -81,11 +84,11 @@ func (s *Source) keepWriting(ctx context.Context) error {
 
 // announce says that this replica is there, and all that is registered with it is written:
 // see replicated.reset.
-func (s *Source) announce(ctx context.Context, text string) error {
-	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
+func (w writer) announce(ctx context.Context, text string) error {
+	timed, cancel := context.WithTimeout(ctx, w.client.Config.Timeout)
 	defer cancel()
-	key := s.root + replicas + strconv.FormatInt(s.leases.first, 16)
-	_, err := s.client.Put(timed, key, text, clientv3.WithLease(clientv3.LeaseID(s.leases.first)))
+	key := w.root + replicas + strconv.FormatInt(w.leases.first, 16)
+	_, err := w.client.Put(timed, key, text, clientv3.WithLease(clientv3.LeaseID(w.leases.first)))
 	return err
 }
 
@@ -101,31 +104,31 @@ const mostAtOnce = 60
 
 // write writes what is to be written until something fails. announced is called once all
 // that is registered here has been.
-func (s *Source) write(ctx context.Context, announced func()) error {
+func (w writer) write(ctx context.Context, announced func()) error {
 	// A write with a condition is a transaction within the transaction, and one more
 	// within that: the server counts all of them.
-	most := max(1, min(mostAtOnce, s.client.Config.MaxTxnOps/2))
+	most := max(1, min(mostAtOnce, w.client.Config.MaxTxnOps/2))
 	for told := ""; ; {
-		if batch := s.registered.take(most); len(batch) > 0 {
-			if err := s.commit(ctx, batch); err != nil {
-				s.registered.requeue(batch)
+		if batch := w.registered.take(most); len(batch) > 0 {
+			if err := w.commit(ctx, batch); err != nil {
+				w.registered.requeue(batch)
 				return err
 			}
 			continue
 		}
-		if text := s.self().encode(); text != told {
-			if err := s.announce(ctx, text); err != nil {
+		if text := w.self().encode(); text != told {
+			if err := w.announce(ctx, text); err != nil {
 				return err
 			}
 			if told == "" {
 				announced()
 			} else {
-				_ = s.tell(instances.Change{}) // of who differs by now; an error is that of who watches
+				_ = w.tell(instances.Change{}) // of who differs by now; an error is that of who watches
 			}
 			told = text
 		}
 		select {
-		case <-s.registered.wake:
+		case <-w.registered.wake:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -133,14 +136,14 @@ func (s *Source) write(ctx context.Context, announced func()) error {
 }
 
 // commit writes a batch in one transaction, each entry of it on its own condition.
-func (s *Source) commit(ctx context.Context, batch []entry) error {
-	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
+func (w writer) commit(ctx context.Context, batch []entry) error {
+	timed, cancel := context.WithTimeout(ctx, w.client.Config.Timeout)
 	defer cancel()
 	ops := make([]clientv3.Op, len(batch))
 	for i, e := range batch {
-		ops[i] = s.op(e)
+		ops[i] = w.op(e)
 	}
-	answer, err := s.client.Txn(timed).Then(ops...).Commit()
+	answer, err := w.client.Txn(timed).Then(ops...).Commit()
 	if err != nil {
 		return err
 	}
@@ -149,24 +152,24 @@ func (s *Source) commit(ctx context.Context, batch []entry) error {
 		did := (*clientv3.TxnResponse)(answer.Responses[i].GetResponseTxn())
 		switch {
 		case e.unwritten || made(did):
-			taken = s.registered.written(e, answer.Header.Revision, s.replicated.revision)
+			taken = w.registered.written(e, answer.Header.Revision, w.replicated.revision)
 		case e.restored:
-			taken = s.registered.foundOther(e, s.standing(e.key, did), s.replica, s.replicated.revision)
+			taken = w.registered.foundOther(e, standing(w.root, e.key, did), w.replica, w.replicated.revision)
 		default:
-			taken = s.registered.heldByOther(e, s.replicated.revision)
+			taken = w.registered.heldByOther(e, w.replicated.revision)
 		}
 		if taken != nil {
-			s.takenOver(e.key, taken)
+			w.takenOver(e.key, taken)
 		}
 	}
 	return nil
 }
 
 // standing is what a write found under its key instead of what it was to be written over.
-func (s *Source) standing(key string, did *clientv3.TxnResponse) pair {
+func standing(root, key string, did *clientv3.TxnResponse) pair {
 	if did != nil && len(did.Responses) == 1 {
 		if kvs := did.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
-			return pairOf(s.root, kvs[0])
+			return pairOf(root, kvs[0])
 		}
 	}
 	return pair{key: key, deleted: true}
@@ -175,13 +178,13 @@ func (s *Source) standing(key string, did *clientv3.TxnResponse) pair {
 // op writes one entry: one that is unwritten over whatever stands, one that is restored over
 // what it was found to be newer than, and any other only where it is ours or missing. What
 // is deleted must be ours.
-func (s *Source) op(e entry) clientv3.Op {
-	key, lease := s.root+e.key, s.leases.of(e.key)
+func (w writer) op(e entry) clientv3.Op {
+	key, lease := w.root+e.key, w.leases.of(e.key)
 	ours := []clientv3.Cmp{clientv3.Compare(clientv3.LeaseValue(key), "=", lease)}
 	if e.held == nil {
 		return clientv3.OpTxn(ours, []clientv3.Op{clientv3.OpDelete(key)}, nil)
 	}
-	put := clientv3.OpPut(key, encode(&e.instance, s.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
+	put := clientv3.OpPut(key, encode(&e.instance, w.replica), clientv3.WithLease(clientv3.LeaseID(lease)))
 	if e.unwritten {
 		return put
 	}
