@@ -68,7 +68,7 @@ func TestACertificateOfAnotherTimeTellsOfTheClocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = identity.VerifyMeeting(&identity.Meeting{Peer: []*x509.Certificate{leaf}}, "", "east", catalog.Trust{Roots: string(ca.PEM())}, true)
+		err = identity.VerifyBootstrap(&identity.Bootstrap{Peer: []*x509.Certificate{leaf}}, "", "east", catalog.Trust{Roots: string(ca.PEM())}, true)
 		if untimely := (*identity.Untimely)(nil); !errors.As(err, &untimely) {
 			t.Errorf("%v is %T", err, err)
 		}

@@ -155,7 +155,7 @@ const meetingRequest = 128 << 10
 // buildLinking makes the server that an invited cluster's resolver service reaches.
 func (i *ingress) buildLinking(s *Service, at net.Addr) {
 	i.invited = authz.NewDispatcher(at)
-	i.linking = s.access.NewServer(authz.At(authz.AtInvitation), s.identity.MeetingCredentials(), grpc.MaxConcurrentStreams(1), grpc.MaxRecvMsgSize(meetingRequest))
+	i.linking = s.access.NewServer(authz.At(authz.AtInvitation), s.identity.BootstrapCredentials(), grpc.MaxConcurrentStreams(1), grpc.MaxRecvMsgSize(meetingRequest))
 	v1alpha1.RegisterLinkingServer(i.linking, s.link)
 }
 

@@ -113,7 +113,7 @@ func Filter(g *v1alpha1.GraphResponse, f GraphFilter) {
 			c = copied(c)
 		}
 		if len(f.Clusters) == 1 {
-			c.Harm = harm(c, f.Clusters[0])
+			c.Harm = impact(c, f.Clusters[0])
 		}
 		if len(f.Clusters) > 0 && !f.Whole {
 			c.Routes = routes

@@ -136,7 +136,7 @@ func (a *acceptance) attempt(ctx context.Context, gateway string) error {
 	defer detach()
 	within := time.AfterFunc(a.limits.proof, cancel)
 	defer within.Stop()
-	creds := &handshakes{TransportCredentials: a.cfg.Identity.MeetingCredentials()}
+	creds := &handshakes{TransportCredentials: a.cfg.Identity.BootstrapCredentials()}
 	conn, err := grpc.NewClient("passthrough:///"+gateway, grpc.WithTransportCredentials(creds), grpc.WithDisableRetry(),
 		grpc.WithAuthority(a.cfg.Domain.LinkHost(a.GetCluster())), grpc.WithContextDialer(a.cfg.Dial))
 	if err != nil {
@@ -147,7 +147,7 @@ func (a *acceptance) attempt(ctx context.Context, gateway string) error {
 	if err != nil {
 		return creds.refusal(gateway, err)
 	}
-	with, err := identity.MeetingOf(stream.Context())
+	with, err := identity.BootstrapOf(stream.Context())
 	if err != nil {
 		return refuse(Intercepted, err.Error())
 	}
@@ -201,7 +201,7 @@ func (h *handshakes) refusal(gateway string, err error) *Refusal {
 // accepterMeeting is one meeting at the accepter's side.
 type accepterMeeting struct {
 	*acceptance
-	with   *identity.Meeting
+	with   *identity.Bootstrap
 	stream grpc.BidiStreamingClient[v1alpha1.MeetRequest, v1alpha1.MeetResponse]
 	hangUp func()
 	detach func() bool // from the operator's call, which may end from then on
@@ -274,7 +274,7 @@ func (m *accepterMeeting) known(welcome *v1alpha1.MeetWelcome) (roots [][]byte, 
 		return nil, refuse(Intercepted, "it has sent no nonce")
 	}
 	by := catalog.Trust{Domain: m.GetTrustDomain(), Roots: welcome.GetRoots()}
-	if err := identity.VerifyMeeting(m.with, m.cfg.Namespace, m.GetCluster(), by, true); err != nil {
+	if err := identity.VerifyBootstrap(m.with, m.cfg.Namespace, m.GetCluster(), by, true); err != nil {
 		return nil, distrust(err, Intercepted, m.clocks)
 	}
 	return roots, nil

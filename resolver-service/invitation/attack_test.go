@@ -252,7 +252,7 @@ func (c *cluster) raw(t *testing.T, text string, alter func(*rawMeeting)) error 
 	m := &rawMeeting{own: own, invitation: i, nonce: make([]byte, nonceLength), mac: bytes.Clone}
 	m.commitment = side{roots, m.nonce}.hash()
 	alter(m)
-	conn, err := grpc.NewClient("passthrough:///"+i.GetGateways()[0], grpc.WithTransportCredentials(c.cfg.Identity.MeetingCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+i.GetGateways()[0], grpc.WithTransportCredentials(c.cfg.Identity.BootstrapCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func (c *cluster) raw(t *testing.T, text string, alter func(*rawMeeting)) error 
 	if err != nil {
 		t.Fatal(err)
 	}
-	with, err := identity.MeetingOf(stream.Context())
+	with, err := identity.BootstrapOf(stream.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func (c *cluster) raw(t *testing.T, text string, alter func(*rawMeeting)) error 
 	return m.exchange(t, stream, with)
 }
 
-func (m *rawMeeting) exchange(t *testing.T, stream grpc.BidiStreamingClient[v1alpha1.MeetRequest, v1alpha1.MeetResponse], with *identity.Meeting) error {
+func (m *rawMeeting) exchange(t *testing.T, stream grpc.BidiStreamingClient[v1alpha1.MeetRequest, v1alpha1.MeetResponse], with *identity.Bootstrap) error {
 	t.Helper()
 	hello, _ := proto.Marshal(&v1alpha1.MeetHello{Version: version, Commitment: m.commitment})
 	if err := stream.Send(&v1alpha1.MeetRequest{Message: &v1alpha1.MeetRequest_Hello{Hello: hello}}); err != nil {
@@ -395,7 +395,7 @@ func TestAMACIsForOneDirection(t *testing.T) {
 		t.Fatal(err)
 	}
 	mac := func(direction string, binding byte, chains ...[][]byte) string {
-		m, err := newProof(i, &identity.Meeting{Binding: []byte{binding}}, chains[0], chains[1]).mac(direction, []byte("a"), []byte("b"))
+		m, err := newProof(i, &identity.Bootstrap{Binding: []byte{binding}}, chains[0], chains[1]).mac(direction, []byte("a"), []byte("b"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,7 +417,7 @@ func TestMeetingsAreBounded(t *testing.T) {
 	east.limits.proof = 500 * time.Millisecond
 	text := east.invite("west", nil)
 	flood := service(t, "north")
-	conn, err := grpc.NewClient("passthrough:///"+east.address, grpc.WithTransportCredentials(flood.cfg.Identity.MeetingCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+east.address, grpc.WithTransportCredentials(flood.cfg.Identity.BootstrapCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

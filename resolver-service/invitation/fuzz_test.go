@@ -114,7 +114,7 @@ func FuzzMeeting(f *testing.F) {
 			}
 		}
 		m := &meeting{Server: s, stream: stream, nonce: make([]byte, nonceLength), own: &v1alpha1.MeetDescription{Cluster: "east"},
-			with: &identity.Meeting{Binding: make([]byte, 32), ID: identity.ID{App: identity.ServiceApp("", "west")}}}
+			with: &identity.Bootstrap{Binding: make([]byte, 32), ID: identity.ID{App: identity.ServiceApp("", "west")}}}
 		if err := m.meet(); err == nil {
 			t.Errorf("%x, %x: proved", first, second)
 		}
@@ -144,7 +144,7 @@ func FuzzAnswer(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &accepterMeeting{acceptance: &acceptance{Server: &Server{}, invitation: i}, with: &identity.Meeting{}}
+		a := &accepterMeeting{acceptance: &acceptance{Server: &Server{}, invitation: i}, with: &identity.Bootstrap{}}
 		w := &v1alpha1.MeetWelcome{}
 		if proto.Unmarshal(m.GetWelcome(), w) == nil {
 			if _, err := a.known(w); err == nil {

@@ -18,7 +18,7 @@ import (
 // meeting is one meeting at the inviter's side.
 type meeting struct {
 	*Server
-	with   *identity.Meeting
+	with   *identity.Bootstrap
 	stream grpc.BidiStreamingServer[v1alpha1.MeetRequest, v1alpha1.MeetResponse]
 	own    *v1alpha1.MeetDescription
 	nonce  []byte
@@ -39,7 +39,7 @@ func (s *Server) Meet(stream grpc.BidiStreamingServer[v1alpha1.MeetRequest, v1al
 	default:
 		return refuse(Busy, "too many meetings at once")
 	}
-	with, err := identity.MeetingOf(stream.Context())
+	with, err := identity.BootstrapOf(stream.Context())
 	if err != nil {
 		<-s.places
 		return refuse(Certificate, err.Error())
@@ -163,7 +163,7 @@ func (m *meeting) judge(i *invitation, offer *v1alpha1.MeetOffer, mac, answer []
 	if err != nil || !hmac.Equal(want, mac) {
 		return refuse(Altered, "")
 	}
-	if err := identity.VerifyMeeting(m.with, m.cfg.Namespace, i.GetInvited(), trustOf(d), false); err != nil || d.GetRoots() == "" {
+	if err := identity.VerifyBootstrap(m.with, m.cfg.Namespace, i.GetInvited(), trustOf(d), false); err != nil || d.GetRoots() == "" {
 		return distrust(err, Certificate, m.clocks)
 	}
 	roots, err := fingerprints(d.GetRoots())

@@ -109,7 +109,7 @@ func newCluster(t *testing.T, name string, ca *identitytest.CA, app catalog.App)
 		},
 		Now: func() time.Time { return time.Now().Add(c.ahead) }, Log: log,
 	})
-	server := grpc.NewServer(grpc.Creds(source.MeetingCredentials()))
+	server := grpc.NewServer(grpc.Creds(source.BootstrapCredentials()))
 	v1alpha1.RegisterLinkingServer(server, c.Server)
 	background(t, func(ctx context.Context) error {
 		context.AfterFunc(ctx, server.Stop)

@@ -37,7 +37,7 @@ type proof struct {
 
 // newProof begins with what identifies the connection and the invitation. The chains are those of
 // the inviter and of the accepter.
-func newProof(i *invitation, m *identity.Meeting, inviter, accepter [][]byte) *proof {
+func newProof(i *invitation, m *identity.Bootstrap, inviter, accepter [][]byte) *proof {
 	p := &proof{t: newTranscript("isthmus link meeting v1"), secret: bytes.Clone(i.secret), public: i.public}
 	p.t.add(m.Binding)
 	for _, chain := range [][][]byte{inviter, accepter} {

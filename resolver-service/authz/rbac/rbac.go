@@ -62,8 +62,8 @@ type Reviewer struct {
 	server  *apiserver.Server
 	clients *trustbundle.Bundle // Kubernetes' own roots of client certificates
 	asking  chan struct{}
-	known   *cache[person]
-	allowed *cache[error] // nil: allowed
+	known   cache[person]
+	allowed cache[error] // nil: allowed
 }
 
 // person is somebody, or why nobody is known.

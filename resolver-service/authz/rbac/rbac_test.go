@@ -174,8 +174,8 @@ func TestAnswersAreRememberedForAWhile(t *testing.T) {
 		}
 		for i := range 3 * maxRemembered {
 			c.put(key(i), i, knownFor)
-			if v, ok := c.get(key(i)); !ok || v != i || len(c.all) > maxRemembered {
-				t.Fatalf("%d: remembered %d, %v, of %d", i, v, ok, len(c.all))
+			if v, ok := c.get(key(i)); !ok || v != i || c.all.Len() > maxRemembered {
+				t.Fatalf("%d: remembered %d, %v, of %d", i, v, ok, c.all.Len())
 			}
 		}
 	})

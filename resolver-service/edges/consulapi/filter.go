@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/go-bexpr"
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // Bounds of a filter. Consul's is 32 comparisons; the stock component of Dapr, when it
@@ -25,13 +25,12 @@ const (
 // is read at a time, so the service has cores left for all else.
 type filters struct {
 	reading chan struct{} // held while a filter is read
-
-	mu  sync.Mutex
-	all map[string]*prepared
+	known   *lru.Cache[string, *prepared]
 }
 
 func newFilters() *filters {
-	return &filters{reading: make(chan struct{}, 1), all: map[string]*prepared{}}
+	known, _ := lru.New[string, *prepared](mostPrepared) // an error would be a size below 1
+	return &filters{reading: make(chan struct{}, 1), known: known}
 }
 
 // prepared is a filter for one type of data.
@@ -41,25 +40,6 @@ type prepared struct {
 	// services are the only ones whose checks a filter lets through, if narrow is set.
 	services []string
 	narrow   bool
-}
-
-func (f *filters) known(key string) *prepared {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.all[key]
-}
-
-// remember takes the place of any filter once there are too many.
-func (f *filters) remember(key string, p *prepared) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.all) >= mostPrepared {
-		for any := range f.all {
-			delete(f.all, any)
-			break
-		}
-	}
-	f.all[key] = p
 }
 
 // prepare makes the request's filter ready for a list of T; nil without a filter.
@@ -94,17 +74,17 @@ func (q *request) prepare(of any) (*prepared, error) {
 		return nil, badRequest("the filter is %d bytes long; at most %d fit: ask for fewer things at once", len(q.filter), longestFilter)
 	}
 	f, key := q.s.filters, fmt.Sprintf("%T\x00%s", of, q.filter)
-	p := f.known(key)
-	if p == nil {
+	p, known := f.known.Get(key)
+	if !known {
 		select {
 		case f.reading <- struct{}{}:
 		case <-q.http.Context().Done():
 			return nil, q.http.Context().Err()
 		}
 		defer func() { <-f.reading }()
-		if p = f.known(key); p == nil { // no other request has read it meanwhile
+		if p, known = f.known.Get(key); !known { // no other request has read it meanwhile
 			p = parseFilter(q.filter, of)
-			f.remember(key, p)
+			f.known.Add(key, p)
 		}
 	}
 	return p, p.err

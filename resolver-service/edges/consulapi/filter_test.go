@@ -75,8 +75,8 @@ func TestFiltersAreReadOneAtATime(t *testing.T) {
 	<-f.reading
 	asking.Wait()
 	serverstest.Await(t, "nothing is read any more", func() bool { return len(f.reading) == 0 })
-	if len(f.all) > 3 { // known and same, and gone if its client was late to give up
-		t.Errorf("%d filters are known", len(f.all))
+	if f.known.Len() > 3 { // known and same, and gone if its client was late to give up
+		t.Errorf("%d filters are known", f.known.Len())
 	}
 }
 
@@ -112,9 +112,9 @@ func TestAFilterHasBounds(t *testing.T) {
 func TestOnlySoManyFiltersAreKept(t *testing.T) {
 	f := newFilters()
 	for n := range 2 * mostPrepared {
-		f.remember(fmt.Sprint(n), &prepared{})
+		f.known.Add(fmt.Sprint(n), &prepared{})
 	}
-	if len(f.all) != mostPrepared || f.known(fmt.Sprint(2*mostPrepared-1)) == nil {
-		t.Errorf("%d are kept", len(f.all))
+	if f.known.Len() != mostPrepared || !f.known.Contains(fmt.Sprint(2*mostPrepared-1)) {
+		t.Errorf("%d are kept", f.known.Len())
 	}
 }

@@ -45,7 +45,7 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		})
 	}
 	opened, initial, waits := time.Now(), true, false
-	var limiter readLimiter
+	limiter := newReadLimiter()
 	apply := func(m *v1alpha1.ExportsResponse, at time.Time) error {
 		defer func() { limiter.wait(ctx, len(m.GetPut())+len(m.GetRemoved()), proto.Size(m)) }()
 		if m.GetCluster() != l.cluster {
@@ -133,7 +133,7 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval
 	if stream.Send(ask) == nil { // Recv returns the error
 		go l.sendPings(ctx, interval, func(ping uint64) error { return stream.Send(&v1alpha1.RenewRequest{Ping: ping}) })
 	}
-	var limiter readLimiter
+	limiter := newReadLimiter()
 	apply := func(m *v1alpha1.RenewResponse, at time.Time) error {
 		limiter.wait(ctx, 0, proto.Size(m))
 		if m.GetCluster() != l.cluster {

@@ -94,7 +94,7 @@ func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error),
 		p.latest.Store(m.GetPing())
 		tell(m)
 		asked <- received{m, err}
-		var limiter readLimiter
+		limiter := newReadLimiter()
 		for err == nil && live.Sleep(ctx, pingPause) {
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())

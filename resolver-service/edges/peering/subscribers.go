@@ -48,7 +48,7 @@ func (a *subscribers) add(cluster string, end context.CancelCauseFunc) (by *subs
 	by = a.byCluster[cluster]
 	if by == nil {
 		a.makeRoom()
-		by = &subscriber{}
+		by = &subscriber{quota: newStreamQuota()}
 		by.digest.onFullScan = by.quota.charge
 		a.byCluster[cluster] = by
 	}

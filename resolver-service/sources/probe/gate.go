@@ -2,11 +2,15 @@ package probe
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
 // limit bounds the checks of one app, of one host, or all.
@@ -56,12 +60,13 @@ func (s Subject) gates() [3]gateKey {
 	}
 }
 
-// gate admits checks in the order in which they arrive. gates.mu guards it.
+// gate admits checks in the order in which they arrive.
 type gate struct {
-	users   int // waiting and running checks
-	running int
-	waiting []chan struct{} // each is closed when its check may run
-	// full is when the token bucket will be full again.
+	running *semaphore.Weighted
+	// gates.mu guards the rest.
+	users int // waiting and running checks
+	// full is when the token bucket will be full again. A rate.Limiter takes back no token of a check
+	// that gives up while others wait.
 	full time.Time
 }
 
@@ -76,84 +81,47 @@ const sweepFrom = 1024
 
 // enter returns once a gate admits a check. It fails if ctx ends before.
 func (g *gates) enter(ctx context.Context, k gateKey) error {
-	place := g.queue(k)
-	if place != nil {
-		select {
-		case <-place:
-		case <-ctx.Done():
-			g.giveUp(k, place)
-			return context.Cause(ctx)
-		}
+	at := g.use(k)
+	if at.running.Acquire(ctx, 1) != nil {
+		g.unuse(k.key, at)
+		return context.Cause(ctx)
 	}
-	wait := g.take(k)
-	if wait <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if wait := g.take(k); wait > 0 && !live.Sleep(ctx, wait) {
 		g.putBack(k)
 		g.leave(k.key)
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
-// queue takes a place at a gate. If none is free, it returns a channel that is closed once there
-// is one.
-func (g *gates) queue(k gateKey) (place chan struct{}) {
+func (g *gates) use(k gateKey) *gate {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	at := g.all[k.key]
 	if at == nil {
 		g.prune()
-		at = &gate{}
+		at = &gate{running: semaphore.NewWeighted(int64(k.limit.atOnce))}
 		g.all[k.key] = at
 	}
 	at.users++
-	if at.running < k.limit.atOnce {
-		at.running++
-		return nil
-	}
-	place = make(chan struct{})
-	at.waiting = append(at.waiting, place)
-	return place
+	return at
 }
 
-// giveUp leaves a queue. The place may have become free in the meantime.
-func (g *gates) giveUp(k gateKey, place chan struct{}) {
+func (g *gates) unuse(k key, at *gate) {
 	g.mu.Lock()
-	at := g.all[k.key]
-	for i, p := range at.waiting {
-		if p == place {
-			at.waiting = append(at.waiting[:i], at.waiting[i+1:]...)
-			at.users--
-			g.mu.Unlock()
-			return
-		}
+	defer g.mu.Unlock()
+	if at.users--; at.idle() {
+		delete(g.all, k)
 	}
-	g.mu.Unlock()
-	g.leave(k.key)
 }
 
 // leave passes a place to the next check, or frees it.
 func (g *gates) leave(k key) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	at := g.all[k]
-	at.users--
-	if len(at.waiting) > 0 {
-		close(at.waiting[0])
-		at.waiting[0] = nil
-		at.waiting = at.waiting[1:]
-		return
-	}
-	at.running--
-	if at.users == 0 && !at.full.After(time.Now()) {
-		delete(g.all, k)
-	}
+	g.mu.Unlock()
+	at.running.Release(1)
+	g.unuse(k, at)
 }
 
 // take takes a token, and returns how long to wait for it.
@@ -182,17 +150,15 @@ func (g *gates) putBack(k gateKey) {
 // token is the time between two tokens.
 func (l limit) token() time.Duration { return time.Second / time.Duration(l.rate) }
 
-// prune removes idle gates with full buckets once there are many. So memory is bounded by the
-// checks that run or began within seconds. mu is held.
+// idle tells whether nothing is lost with a gate.
+func (a *gate) idle() bool { return a.users == 0 && !a.full.After(time.Now()) }
+
+// prune removes idle gates once there are many. So memory is bounded by the checks that run or
+// began within seconds. mu is held.
 func (g *gates) prune() {
 	if len(g.all) < g.sweep {
 		return
 	}
-	now := time.Now()
-	for k, at := range g.all {
-		if at.users == 0 && !at.full.After(now) {
-			delete(g.all, k)
-		}
-	}
+	maps.DeleteFunc(g.all, func(_ key, at *gate) bool { return at.idle() })
 	g.sweep = max(sweepFrom, 2*len(g.all))
 }

@@ -224,11 +224,11 @@ func TestUnfinishedLoginsKeepNobodyOut(t *testing.T) {
 	x.want("the first of all", x.send("GET", back, ""), 200)
 	x.cookies = map[string]*http.Cookie{}
 	x.want("the last of all", x.send("GET", x.toCallback("/"), ""), 200)
-	x.attempts.most = 10
+	x.attempts.all.Resize(10)
 	for range 30 {
 		x.send("GET", "/login", "", header("Cookie", ""))
 	}
-	if n := x.attempts.order.Len(); n != 10 {
+	if n := x.attempts.all.Len(); n != 10 {
 		t.Errorf("%d attempts are kept; want 10", n)
 	}
 }

@@ -19,8 +19,8 @@ const (
 
 var harms = []string{harmFails, harmElsewhere, harmStale, harmNone}
 
-// harm is what becomes of a call by the state that the cluster is in.
-func harm(c *v1alpha1.GraphCall, cluster string) string {
+// impact is what becomes of a call by the state that the cluster is in.
+func impact(c *v1alpha1.GraphCall, cluster string) string {
 	var there, taken []*v1alpha1.GraphRoute
 	for _, r := range c.GetRoutes() {
 		if r.GetCluster() == cluster && r.GetWeight() > 0 {

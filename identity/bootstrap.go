@@ -16,9 +16,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Meeting is a connection of two services that can't verify each other's roots yet. Both ends
+// Bootstrap is a connection of two services that can't verify each other's roots yet. Both ends
 // have proved that they have the keys of their certificates, and nothing else.
-type Meeting struct {
+type Bootstrap struct {
 	// Binding is different for each connection, and the same at both ends of one: the TLS
 	// exporter of RFC 9266.
 	Binding []byte
@@ -33,23 +33,23 @@ const (
 	bindingLength = 32
 )
 
-// errMeetingTLS refuses versions of TLS whose exporter does not stand for the whole handshake.
-var errMeetingTLS = errors.New("identity: a meeting takes TLS 1.3")
+// errBootstrapTLS refuses versions of TLS whose exporter does not stand for the whole handshake.
+var errBootstrapTLS = errors.New("identity: a bootstrap takes TLS 1.3")
 
-// MeetingCredentials are for both ends of a meeting, which accept any certificate of a Dapr app.
-// What is said on the connection has to prove the rest: see [MeetingOf] and [VerifyMeeting]. A
-// meeting needs an identity, so insecure sources have none: the result is nil.
-func (s *Source) MeetingCredentials() credentials.TransportCredentials {
+// BootstrapCredentials are for both ends of a bootstrap, which accept any certificate of a Dapr app.
+// The messages on the connection have to prove the rest: see [BootstrapOf] and [VerifyBootstrap]. It
+// needs an identity, so insecure sources have none: the result is nil.
+func (s *Source) BootstrapCredentials() credentials.TransportCredentials {
 	if s.Insecure() {
 		return nil
 	}
 	version := func(cs tls.ConnectionState) error {
 		if cs.Version != tls.VersionTLS13 {
-			return errMeetingTLS
+			return errBootstrapTLS
 		}
 		return nil
 	}
-	c := &meetingCredentials{
+	c := &bootstrapCredentials{
 		server: s.server(false, func(cs tls.ConnectionState, _ time.Time) (principal, error) { return principal{}, version(cs) }),
 		client: s.client(false, func([]*x509.Certificate, time.Time) error { return nil }),
 	}
@@ -57,48 +57,48 @@ func (s *Source) MeetingCredentials() credentials.TransportCredentials {
 	return c
 }
 
-// meetingCredentials are both sides in one.
-type meetingCredentials struct {
+// bootstrapCredentials are both sides in one.
+type bootstrapCredentials struct {
 	credentials.TransportCredentials
 	client *client
 	server *server
 }
 
 // ServerHandshake is the handshake of the side that is dialled.
-func (c *meetingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *bootstrapCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return c.server.ServerHandshake(raw)
 }
 
 // Clone makes a copy.
-func (c *meetingCredentials) Clone() credentials.TransportCredentials {
+func (c *bootstrapCredentials) Clone() credentials.TransportCredentials {
 	copied := *c
 	copied.TransportCredentials = c.TransportCredentials.Clone()
 	return &copied
 }
 
-// MeetingOf returns the meeting that a gRPC call belongs to.
-func MeetingOf(ctx context.Context) (*Meeting, error) {
+// BootstrapOf returns the bootstrap that a gRPC call belongs to.
+func BootstrapOf(ctx context.Context) (*Bootstrap, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return nil, errors.New("identity: no connection")
 	}
 	info, ok := p.AuthInfo.(authInfo)
 	if !ok || info.own == nil {
-		return nil, errors.New("identity: a meeting needs certificates of both ends")
+		return nil, errors.New("identity: a bootstrap needs certificates of both ends")
 	}
 	if info.State.Version != tls.VersionTLS13 {
-		return nil, errMeetingTLS
+		return nil, errBootstrapTLS
 	}
 	binding, err := info.State.ExportKeyingMaterial(bindingLabel, nil, bindingLength)
 	if err != nil {
 		return nil, fmt.Errorf("identity: export keying material: %w", err)
 	}
-	return &Meeting{Binding: binding, Own: info.own.Certificate, Peer: info.State.PeerCertificates, ID: info.id}, nil
+	return &Bootstrap{Binding: binding, Own: info.own.Certificate, Peer: info.State.PeerCertificates, ID: info.id}, nil
 }
 
-// VerifyMeeting checks that the other end of a meeting is the resolver service of a cluster, by
+// VerifyBootstrap checks that the other end of a bootstrap is the resolver service of a cluster, by
 // the roots and the trust domain that it is to be believed with. Server tells which end it is.
-func VerifyMeeting(m *Meeting, namespace, cluster string, by catalog.Trust, server bool) error {
+func VerifyBootstrap(m *Bootstrap, namespace, cluster string, by catalog.Trust, server bool) error {
 	use := ofClient
 	if server {
 		use = ofServer

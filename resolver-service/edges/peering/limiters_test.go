@@ -18,7 +18,7 @@ import (
 
 func TestABudgetHoldsStreamsToSoManyAtOnceAndThenSoManyASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b streamQuota
+		b := newStreamQuota()
 		takes := func() (n int) {
 			for b.allow() {
 				n++
