@@ -3,6 +3,7 @@ package nameresolution
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -14,6 +15,7 @@ import (
 const (
 	callReportPause = 5 * time.Second
 	maxCallReport   = 400
+	lastReportTime  = 200 * time.Millisecond
 )
 
 // callReports tells the service who called since the report before, which lookups were refused, and
@@ -21,6 +23,8 @@ const (
 func (c *client) callReports(ctx context.Context, ch *channel) {
 	tick := time.NewTicker(callReportPause)
 	defer tick.Stop()
+	c.reportsOn.Store(ch)
+	defer c.reportsOn.CompareAndSwap(ch, nil)
 	for {
 		if c.reportCalls(ch) != nil {
 			return
@@ -30,6 +34,26 @@ func (c *client) callReports(ctx context.Context, ch *channel) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// lastReport tells the service of the calls since the report before, before the stream ends. It takes
+// at most lastReportTime, since a service that does not read is no reason to stay.
+func (c *client) lastReport() {
+	ch := c.reportsOn.Load()
+	if ch == nil {
+		return
+	}
+	over := time.NewTimer(lastReportTime)
+	defer over.Stop()
+	sent := make(chan error, 1)
+	c.running.Go(func() { sent <- c.reportCalls(ch) })
+	select {
+	case err := <-sent:
+		if err == nil {
+			time.Sleep(lastReportTime / 4) // until gRPC has written it: there is no way to ask
+		}
+	case <-over.C:
 	}
 }
 
@@ -94,17 +118,23 @@ func (c *client) reportRefusals(ch *channel) error {
 	return err
 }
 
-// reportMade tells of calls that were made, where some did not end well; reportingCalls is held. What
-// a lost stream does not take is not told again.
+// reportMade tells of calls that were made; reportingCalls is held.
 func (c *client) reportMade(ch *channel) error {
 	if c.made == nil {
 		return nil
 	}
-	m := madeReport(c.made())
-	if len(m.GetMade()) == 0 {
-		return nil
+	for left := c.made(); len(left) > 0; {
+		m, then, more := madeReport(left, c.toldMade)
+		left = more
+		if len(m.GetMade()) == 0 {
+			continue
+		}
+		if err := ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}}); err != nil {
+			return err
+		}
+		maps.Copy(c.toldMade, then)
 	}
-	return ch.send(&pb.WatchRequest{Request: &pb.WatchRequest_Calls{Calls: m}})
+	return nil
 }
 
 // callKey names a caller in reports.
@@ -115,7 +145,7 @@ type callKey struct {
 
 // since is the message for the calls that were not reported yet; nil if there are none.
 func (c *Calls) since(before Calls) *pb.CallCount {
-	if c.Count == before.Count {
+	if c.Count == before.Count && c.Traffic == before.Traffic {
 		return nil
 	}
 	m := &pb.CallCount{
@@ -125,8 +155,9 @@ func (c *Calls) since(before Calls) *pb.CallCount {
 		Refused:  c.Count[Refused] - before.Count[Refused] + c.Count[Relayed] - before.Count[Relayed],
 		NotReady: c.Count[NotReady] - before.Count[NotReady],
 		Relayed:  c.Count[Relayed] - before.Count[Relayed],
-		TookMs:   uint64(max(0, (c.Took - before.Took).Milliseconds())),
 	}
+	news := c.Traffic.Since(&before.Traffic)
+	m.Traffic = news.Wire()
 	if c.App != (catalog.App{}) {
 		m.Caller = wire.App(c.App)
 	}

@@ -68,16 +68,18 @@ type client struct {
 	afresh     bool      // the service refused a hello for what it named; the next one names nothing
 	turnedAway time.Time // when a replica sent this client to another one last; zero for never
 
-	ready          context.Context        // ends when the instance may be registered
-	unwell         atomic.Pointer[string] // why the instance can't take calls; nil: it can
-	turned         chan struct{}          // has room for one: unwell has changed
-	hailed         atomic.Bool            // a service was told of the instance
-	reporting      sync.Mutex             // of those who store
-	unreached      live.Value[*report]    // what calls don't get to
-	refusals       *refusals              // lookups of this app that were refused
-	made           func() []Made          // calls of this sidecar since they were taken last; nil: not known
-	reportingCalls sync.Mutex             // guards reported
-	reported       map[callKey]Calls      // calls that the service was told of
+	ready          context.Context         // ends when the instance may be registered
+	unwell         atomic.Pointer[string]  // why the instance can't take calls; nil: it can
+	turned         chan struct{}           // has room for one: unwell has changed
+	hailed         atomic.Bool             // a service was told of the instance
+	reporting      sync.Mutex              // of those who store
+	unreached      live.Value[*report]     // what calls don't get to
+	refusals       *refusals               // lookups of this app that were refused
+	made           func() []Made           // calls of this sidecar; nil: not known
+	reportsOn      atomic.Pointer[channel] // that reports of calls go by; nil: none
+	reportingCalls sync.Mutex              // guards reported and toldMade
+	reported       map[callKey]Calls       // calls that the service was told of
+	toldMade       map[madeKey]*told       // the same of calls that this sidecar made
 
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc

@@ -13,6 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
 
 // Guard lets calls of this sidecar's app in, or refuses them, by the caller's certificate and by
@@ -73,11 +74,11 @@ type Caller struct {
 // counts are of one caller, or of all that there is no room for.
 type counts struct {
 	calls [outcomes]atomic.Uint64
-	took  atomic.Int64 // nanoseconds
+	ended traffic.Counter
 }
 
-// Took counts how long the app took for a call that was let in.
-func (c *Caller) Took(d time.Duration) { c.took.Add(int64(d)) }
+// Ended counts how the app answered a call that was let in, and how long it took for that.
+func (c *Caller) Ended(end traffic.End, took time.Duration) { c.ended.Add(end, took) }
 
 // IsNeighbour tells whether the caller is an app of this cluster's trust domain in the app's namespace.
 func (c *Caller) IsNeighbour() bool {
@@ -358,7 +359,7 @@ type Calls struct {
 	Cluster string // that the caller is in: local, another one, or empty where that is not known
 	Own     bool   // its trust domain is that of this cluster's apps
 	Count   [outcomes]uint64
-	Took    time.Duration // by the app, for calls that came by HTTP
+	Traffic traffic.Counts // of those that were let in, as the app answered them
 }
 
 // Calls returns the callers with their calls, in no particular order.
@@ -387,6 +388,6 @@ func (c *counts) read() (calls Calls, ok bool) {
 		calls.Count[i] = c.calls[i].Load()
 		ok = ok || calls.Count[i] > 0
 	}
-	calls.Took = time.Duration(c.took.Load())
+	calls.Traffic = c.ended.Read()
 	return calls, ok
 }

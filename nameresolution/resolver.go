@@ -244,6 +244,9 @@ func (r *Resolver) Drain(ctx context.Context) error {
 func (r *Resolver) Close() error {
 	r.closing.Do(func() {
 		if r.end != nil {
+			if r.client != nil {
+				r.client.lastReport()
+			}
 			r.end()
 		}
 		if r.locals != nil {

@@ -62,7 +62,7 @@ func (s *Service) buildResolver() (err error) {
 		Operators: s.access.Operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
 		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
-		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.health.Report, Faults: s.health.Faults,
+		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.callReport, Gone: s.calling.Gone, Faults: s.health.Faults,
 	}
 	if s.listeners.TCP("gateway") != nil { // otherwise it may have no way to instances, and can't tell
 		cfg.Refuses = refuses
@@ -84,7 +84,7 @@ func (s *Service) buildResolver() (err error) {
 		PreferZone: s.cfg.preferZone(),
 	}, s.store, s.feed, s.topology, s.log)
 	inventory := &answers.Inventory{
-		Topology: s.topology, Health: s.health, Stream: r.stream, Ring: s.events, Identity: s.identity, Writer: s.policyWriter, Stopping: r.stream.Stopping(),
+		Topology: s.topology, Health: s.health, Calling: s.calling, Stream: r.stream, Ring: s.events, Identity: s.identity, Writer: s.policyWriter, Stopping: r.stream.Stopping(),
 	}
 	s.checks = &answers.Checks{
 		Inventory: inventory, Objects: r.objects, Store: s.store, Accounts: &s.accounts, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain),
@@ -102,6 +102,14 @@ func (s *Service) buildResolver() (err error) {
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil
+}
+
+// callReport takes in what a sidecar tells of calls.
+func (s *Service) callReport(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, now time.Time) error {
+	if err := s.health.Report(app, m, now); err != nil {
+		return err
+	}
+	return s.calling.Report(app, sidecar, m, now)
 }
 
 // Defaults of the bounds of listen.resolver.

@@ -21,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/selfcheck"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/traffic"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
@@ -67,6 +68,7 @@ type Service struct {
 	cutOff      *peering.CutOff // nil: there are no other replicas
 	problems    *selfcheck.Problems
 	health      *callhealth.Health
+	calling     *traffic.Store
 	files       selfcheck.Files
 	checks      *answers.Checks
 	connections *limits.Connections
@@ -217,6 +219,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.problems = &selfcheck.Problems{Dirs: s.cfg.written(), Name: s.cfg.Store.Name(), Store: s.store, Identity: &s.storeIdentity, Log: s.log}
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)
 	s.health = callhealth.New(callhealth.Config{Cluster: s.cfg.Cluster, Decide: s.topology.Resolve, Change: s.feed.LastChange, Unreached: func() []callhealth.Unreached { return s.resolver.stream.UnreachedCallees() }})
+	s.calling = traffic.New(s.cfg.Cluster, time.Now())
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
 	peers.Service = s.storeIdentity.Get
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)

@@ -80,6 +80,7 @@ func TestImportsPointDown(t *testing.T) {
 		"resolver-service/edges/console/login":  {"internal/atomicfile", "internal/settings", "internal/throttle"},
 		"internal/live":                         {},
 		"internal/throttle":                     {},
+		"internal/traffic":                      {"api"},
 		"internal/atomicfile":                   {},
 		"api":                                   {"api", "catalog", "internal/strict"},
 		"internal/settings":                     {"internal/settings", "internal/strict"},
@@ -94,7 +95,7 @@ func TestImportsPointDown(t *testing.T) {
 		"resolver-service/limits":               {"resolver-service/limits"},
 		"resolver-service/authz":                {"api", "catalog", "configstore/kubernetes/apiserver", "identity", "internal/live", "internal/strict", "internal/throttle", "resolver-service/authz"},
 		"resolver-service/process":              {"identity", "internal/live", "internal/throttle", "resolver-service/edges/edge"},
-		"nameresolution":                        {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "tracing", "nameresolution"},
+		"nameresolution":                        {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "internal/traffic", "tracing", "nameresolution"},
 	}
 	edges := edgeFolders(t)
 	for path, p := range packages(t) {

@@ -55,7 +55,10 @@ With --exit-code it says on standard error what is wrong, and then the exit code
 		case flags.watch && output.Format == show.YAML:
 			return misused(fmt.Errorf("-o yaml and --watch exclude each other; use -o json"))
 		case flags.watch:
-			return c.watchStatus(cmd, output.Format, flags)
+			return watch(cmd, output.Format, flags.interval, func() (func(io.Writer) error, error) {
+				answer, err := c.status(cmd)
+				return func(w io.Writer) error { return writeStatus(w, output.Format, answer, flags) }, err
+			})
 		}
 		answer, err := c.status(cmd)
 		if err != nil {
@@ -86,15 +89,16 @@ func writeStatus(w io.Writer, format show.Format, answer *v1alpha1.StatusRespons
 	return show.Status(w, answer, flags.details, now)
 }
 
-// watchStatus writes a status again and again until the command is interrupted. A service that
-// does not answer is said to, and asked again; the first answer must come.
-func (c *connection) watchStatus(cmd *cobra.Command, format show.Format, flags statusFlags) error {
-	if flags.interval < 100*time.Millisecond {
-		return misused(fmt.Errorf("--interval %s: want 100ms or more", flags.interval))
+// watch writes an answer again and again until the command is interrupted. A service that does not
+// answer is said to, and asked again; the first answer must come. once asks, and returns what writes
+// the answer.
+func watch(cmd *cobra.Command, format show.Format, interval time.Duration, once func() (func(io.Writer) error, error)) error {
+	if interval < 100*time.Millisecond {
+		return misused(fmt.Errorf("--interval %s: want 100ms or more", interval))
 	}
 	screen := show.ScreenOf(cmd.OutOrStdout())
 	for first := true; ; first = false {
-		answer, err := c.status(cmd)
+		write, err := once()
 		switch {
 		case cmd.Context().Err() != nil:
 			return nil // that is how a watch ends
@@ -105,14 +109,14 @@ func (c *connection) watchStatus(cmd *cobra.Command, format show.Format, flags s
 		case err != nil && format == show.JSON:
 			_, err = show.Say(cmd.ErrOrStderr(), "isthmus: %v\n", err)
 		case format == show.JSON:
-			err = writeStatus(screen, format, answer, flags)
+			err = write(screen)
 		default:
 			err = show.Frame(screen, time.Now(), func(w io.Writer) error {
 				if err != nil {
 					_, err = show.Say(w, "isthmus: %v\n", err)
 					return err
 				}
-				return writeStatus(w, format, answer, flags)
+				return write(w)
 			})
 		}
 		if err != nil {
@@ -121,7 +125,7 @@ func (c *connection) watchStatus(cmd *cobra.Command, format show.Format, flags s
 		select {
 		case <-cmd.Context().Done():
 			return nil
-		case <-time.After(flags.interval):
+		case <-time.After(interval):
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/traffic"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
@@ -30,6 +31,7 @@ type Inventory struct {
 	Topology *topology.Topology
 	Stream   *stream.Server
 	Health   *callhealth.Health
+	Calling  *traffic.Store
 	Ring     *events.Ring
 	Identity *identity.Source
 	Writer   func() policies.Writer

@@ -451,6 +451,7 @@ const (
 	Inventory_Events_FullMethodName   = "/isthmus.v1alpha1.Inventory/Events"
 	Inventory_Probe_FullMethodName    = "/isthmus.v1alpha1.Inventory/Probe"
 	Inventory_Calls_FullMethodName    = "/isthmus.v1alpha1.Inventory/Calls"
+	Inventory_Traffic_FullMethodName  = "/isthmus.v1alpha1.Inventory/Traffic"
 	Inventory_Graph_FullMethodName    = "/isthmus.v1alpha1.Inventory/Graph"
 	Inventory_Policies_FullMethodName = "/isthmus.v1alpha1.Inventory/Policies"
 )
@@ -476,6 +477,9 @@ type InventoryClient interface {
 	// Calls tells who may call the apps of this cluster and who has called them, by callee, in
 	// several messages. Calls are those that sidecars have told this replica of since it started.
 	Calls(ctx context.Context, in *CallsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallsResponse], error)
+	// Traffic tells of calls in the time before now: how many, how they ended and how long they took.
+	// It is what sidecars have told this replica.
+	Traffic(ctx context.Context, in *TrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TrafficResponse], error)
 	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
 	// caller and callee, in several messages.
 	Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error)
@@ -577,9 +581,28 @@ func (c *inventoryClient) Calls(ctx context.Context, in *CallsRequest, opts ...g
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_CallsClient = grpc.ServerStreamingClient[CallsResponse]
 
+func (c *inventoryClient) Traffic(ctx context.Context, in *TrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TrafficResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[4], Inventory_Traffic_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TrafficRequest, TrafficResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_TrafficClient = grpc.ServerStreamingClient[TrafficResponse]
+
 func (c *inventoryClient) Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[4], Inventory_Graph_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[5], Inventory_Graph_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -598,7 +621,7 @@ type Inventory_GraphClient = grpc.ServerStreamingClient[GraphResponse]
 
 func (c *inventoryClient) Policies(ctx context.Context, in *PoliciesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PoliciesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[5], Inventory_Policies_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[6], Inventory_Policies_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -636,6 +659,9 @@ type InventoryServer interface {
 	// Calls tells who may call the apps of this cluster and who has called them, by callee, in
 	// several messages. Calls are those that sidecars have told this replica of since it started.
 	Calls(*CallsRequest, grpc.ServerStreamingServer[CallsResponse]) error
+	// Traffic tells of calls in the time before now: how many, how they ended and how long they took.
+	// It is what sidecars have told this replica.
+	Traffic(*TrafficRequest, grpc.ServerStreamingServer[TrafficResponse]) error
 	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
 	// caller and callee, in several messages.
 	Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error
@@ -665,6 +691,9 @@ func (UnimplementedInventoryServer) Probe(context.Context, *ProbeRequest) (*Prob
 }
 func (UnimplementedInventoryServer) Calls(*CallsRequest, grpc.ServerStreamingServer[CallsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Calls not implemented")
+}
+func (UnimplementedInventoryServer) Traffic(*TrafficRequest, grpc.ServerStreamingServer[TrafficResponse]) error {
+	return status.Error(codes.Unimplemented, "method Traffic not implemented")
 }
 func (UnimplementedInventoryServer) Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error {
 	return status.Error(codes.Unimplemented, "method Graph not implemented")
@@ -755,6 +784,17 @@ func _Inventory_Calls_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_CallsServer = grpc.ServerStreamingServer[CallsResponse]
 
+func _Inventory_Traffic_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TrafficRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Traffic(m, &grpc.GenericServerStream[TrafficRequest, TrafficResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_TrafficServer = grpc.ServerStreamingServer[TrafficResponse]
+
 func _Inventory_Graph_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GraphRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -808,6 +848,11 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Calls",
 			Handler:       _Inventory_Calls_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Traffic",
+			Handler:       _Inventory_Traffic_Handler,
 			ServerStreams: true,
 		},
 		{

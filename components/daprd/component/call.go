@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
@@ -93,10 +94,10 @@ func (c *Component) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 	defer in.done()
 	start := time.Now()
 	res, err := handler(ctx, req)
-	if invoked {
-		in.caller.Took(time.Since(start))
-	}
-	return res, ended(ctx, err)
+	err = ended(ctx, err)
+	status, _ := dial.AnswerOf(res)
+	in.count(err, status, time.Since(start))
+	return res, err
 }
 
 // stream guards calls to this sidecar's app and its actors, and gRPC that is proxied: for this daprd has
@@ -132,11 +133,25 @@ func (c *Component) stream(srv any, stream grpc.ServerStream, info *grpc.StreamS
 	if in == nil {
 		return handler(srv, stream)
 	}
-	s := &serverStream{ServerStream: stream, ctx: ctx}
-	if invoked {
-		s.start, s.caller = time.Now(), in.caller
+	s := &serverStream{ServerStream: stream, ctx: ctx, start: time.Now()}
+	err = ended(ctx, handler(srv, s))
+	took := time.Duration(s.took.Load())
+	if took == 0 {
+		took = time.Since(s.start)
 	}
-	return ended(ctx, handler(srv, s))
+	in.count(err, s.status.Load(), took)
+	return err
+}
+
+// count counts how a call ended that was let in; status is that of an HTTP app's answer.
+func (c *call) count(err error, answered int32, took time.Duration) {
+	end := traffic.OfCode(status.Code(err))
+	if end == traffic.OK {
+		if end = traffic.OfHTTP(answered); end == traffic.OK && took >= traffic.SlowAfter {
+			end = traffic.Late
+		}
+	}
+	c.caller.Ended(end, took)
 }
 
 // serverStream is a stream of a call that was let in.
@@ -145,7 +160,8 @@ type serverStream struct {
 	ctx context.Context
 
 	start  time.Time
-	caller *nameresolution.Caller // until the app has answered; nil where nobody wants to know how long it takes
+	took   atomic.Int64 // until the first message, which the app answered; 0 before
+	status atomic.Int32 // of that, where it is an HTTP app's
 }
 
 // Context returns a context that ends when the guard ends the call.
@@ -153,9 +169,9 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 
 // SendMsg is called by one goroutine at a time.
 func (s *serverStream) SendMsg(m any) error {
-	if s.caller != nil {
-		s.caller.Took(time.Since(s.start))
-		s.caller = nil
+	if s.took.CompareAndSwap(0, int64(max(1, time.Since(s.start)))) {
+		status, _ := dial.AnswerOf(m)
+		s.status.Store(status)
 	}
 	return s.ServerStream.SendMsg(m)
 }

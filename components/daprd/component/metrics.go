@@ -151,8 +151,8 @@ func guardMetrics(all []nameresolution.Calls, now time.Time) []*metricdata.Metri
 				addSeries(calls, metricdata.NewInt64Point(now, int64(n)), c.App.Namespace, c.App.ID, c.Cluster, nameresolution.CallOutcome(outcome).String())
 			}
 		}
-		if c.Took > 0 {
-			addSeries(took, metricdata.NewInt64Point(now, c.Took.Milliseconds()), c.App.Namespace, c.App.ID, c.Cluster)
+		if c.Traffic.Micros > 0 {
+			addSeries(took, metricdata.NewInt64Point(now, int64(c.Traffic.Micros/1000)), c.App.Namespace, c.App.ID, c.Cluster)
 		}
 	}
 	return []*metricdata.Metric{calls, took}

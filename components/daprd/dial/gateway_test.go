@@ -32,6 +32,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
@@ -137,6 +138,7 @@ type testDialer struct {
 	views  live.Value[*catalog.View]
 	retry  bool
 	failed atomic.Int64
+	before map[string]traffic.Counts // by cluster, of ended
 
 	mu        sync.Mutex
 	unreached []nameresolution.Unreached
@@ -145,7 +147,7 @@ type testDialer struct {
 var orders = catalog.App{Namespace: "default", ID: "orders"}
 
 func newTestDialer(t testing.TB) *testDialer {
-	w := &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true}
+	w := &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true, before: map[string]traffic.Counts{}}
 	w.hosts.times.minInterval = 10 * time.Millisecond
 	w.Use(w)
 	t.Cleanup(w.Close)

@@ -56,7 +56,8 @@ func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *g
 	case c == nil:
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
-	_, ctx, opts = c.makeCall(ctx, method, opts)
+	call, ctx, opts := c.makeCall(ctx, method, opts)
+	call.reply = reply
 	return c.conn.Invoke(ctx, method, req, reply, opts...)
 }
 

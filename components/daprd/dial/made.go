@@ -1,10 +1,10 @@
 package dial
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,30 +14,19 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
-const (
-	// slowAfter is how late an answer counts as slow, and for how long calls may wait without any
-	// being answered before the app counts as hanging.
-	slowAfter = 5 * time.Second
-	// givenUpAfter is how long a call must have waited for its caller's giving it up to speak against
-	// the app.
-	givenUpAfter = time.Second
-	// troubleFor is how long after a call that did not end well those that do are reported, too.
-	troubleFor = time.Minute
-)
-
-// made counts the calls to one app in one cluster by how they ended for their caller, since they were
-// taken last. An attempt that was repeated elsewhere counts nothing.
+// made counts the calls to one app in one cluster by how they ended for their caller. An attempt that
+// was repeated elsewhere counts as a retry alone.
 type made struct {
-	fine, failed, slow atomic.Uint64
-	waiting            atomic.Int64 // for an answer
-	progress           atomic.Int64 // when one was last answered or given up, or the first began to wait; since processStart
-	code               atomic.Uint32
-	why                atomic.Pointer[string]
-
-	troubled time.Duration // when a call last did not end well, since processStart; of take alone
+	traffic.Counter
+	open     atomic.Int64 // under way
+	waiting  atomic.Int64 // for an answer
+	progress atomic.Int64 // when one was last answered or given up, or the first began to wait; since processStart
+	failure  atomic.Uint32
+	why      atomic.Pointer[string]
 }
 
 func (m *made) beginWait(now time.Duration) {
@@ -51,49 +40,48 @@ func (m *made) endWait(now time.Duration) {
 	m.progress.Store(int64(now))
 }
 
-// take returns what was counted since the last take; ok is false where all has been well for a while.
-func (m *made) take(now time.Duration) (all nameresolution.Made, ok bool) {
-	all.Fine, all.Failed, all.Slow = m.fine.Swap(0), m.failed.Swap(0), m.slow.Swap(0)
-	if waiting := m.waiting.Load(); waiting > 0 && now-time.Duration(m.progress.Load()) >= slowAfter {
-		all.Waiting = uint64(waiting)
+// hanging is how many calls wait while none has been answered for too long.
+func (m *made) hanging(now time.Duration) uint64 {
+	if waiting := m.waiting.Load(); waiting > 0 && now-time.Duration(m.progress.Load()) >= traffic.SlowAfter {
+		return uint64(waiting)
 	}
-	if all.Failed+all.Slow+all.Waiting > 0 {
-		m.troubled = max(now, 1)
-	}
-	if all.Failed > 0 {
-		all.Code = codes.Code(m.code.Load()).String()
-		if why := m.why.Load(); why != nil {
-			all.Why = *why
-		}
-	}
-	return all, m.troubled > 0 && now-m.troubled <= troubleFor
+	return 0
 }
 
-// Made returns the calls since it was called last, to the apps that some calls failed at lately: those
-// with the most failures first.
+// httpFailure is added to the status of an HTTP app's answer, beside codes of gRPC.
+const httpFailure = 1000
+
+func (m *made) fail(end traffic.End, failure uint32, took time.Duration) {
+	m.failure.Store(failure)
+	m.Add(end, took)
+}
+
+// code names the last failure.
+func (m *made) code() string {
+	if failure := m.failure.Load(); failure >= httpFailure {
+		return "HTTP " + strconv.Itoa(int(failure-httpFailure))
+	} else if failure > 0 {
+		return codes.Code(failure).String()
+	}
+	return ""
+}
+
+// Made returns the calls to each app and cluster so far.
 func (d *Dialer) Made() (all []nameresolution.Made) {
 	now := time.Since(processStart)
 	d.byApp.Range(func(_, found any) bool {
 		c := found.(*callee)
 		c.counts.mu.Lock()
 		defer c.counts.mu.Unlock()
-		var some []nameresolution.Made
-		troubled := false
 		for cluster, counts := range c.counts.clusters {
-			m, ok := counts.made.take(now)
-			troubled = troubled || ok
-			if ok || m.Fine > 0 {
-				m.App, m.Cluster = c.app, cluster
-				some = append(some, m)
+			m := &counts.made
+			one := nameresolution.Made{App: c.app, Cluster: cluster, Counts: m.Read(), UnderWay: uint64(max(0, m.open.Load())), Waiting: m.hanging(now), Code: m.code()}
+			if why := m.why.Load(); why != nil {
+				one.Why = *why
 			}
-		}
-		if troubled { // then what goes well counts as well, also in another cluster
-			all = append(all, some...)
+			all = append(all, one)
 		}
 		return true
-	})
-	slices.SortFunc(all, func(a, b nameresolution.Made) int {
-		return cmp.Compare(b.Failed+b.Slow+b.Waiting, a.Failed+a.Slow+a.Waiting)
 	})
 	return all
 }
@@ -108,7 +96,9 @@ type madeCall struct {
 	at       atomic.Pointer[clusterCounts] // where it went last; nil before it found a connection
 	messages atomic.Int64
 	refused  atomic.Bool  // by the callee's guard
+	status   atomic.Int32 // of an HTTP app's answer
 	first    atomic.Int64 // when the first message came, since processStart
+	reply    any          // of a unary call
 }
 
 // madeKey is the key of a call in its context.
@@ -132,7 +122,17 @@ func picked(ctx context.Context, counts *clusterCounts) {
 		return
 	}
 	old := c.at.Swap(counts)
-	if !c.answers || old == counts {
+	if old != nil {
+		counts.made.Retry()
+	}
+	if old == counts {
+		return
+	}
+	counts.made.open.Add(1)
+	if old != nil {
+		old.made.open.Add(-1)
+	}
+	if !c.answers {
 		return
 	}
 	now := time.Since(processStart)
@@ -145,18 +145,25 @@ func picked(ctx context.Context, counts *clusterCounts) {
 // RefusedHeader tells a guard's refusal of a call to an HTTP app from the app's own answers.
 const RefusedHeader = "Isthmus-Refused"
 
-// refusedByGuard tells whether the answer of an HTTP app's sidecar is that of its guard.
-func refusedByGuard(m any) bool {
-	answer, ok := m.(*internalv1.InternalInvokeResponseStream)
-	if code := answer.GetResponse().GetStatus().GetCode(); !ok || code != http.StatusForbidden && code != http.StatusServiceUnavailable {
-		return false
+// AnswerOf reads the answer of an HTTP app's sidecar: its status, and whether it is its guard's.
+func AnswerOf(m any) (status int32, byGuard bool) {
+	var answer *internalv1.InternalInvokeResponse
+	switch m := m.(type) {
+	case *internalv1.InternalInvokeResponseStream:
+		answer = m.GetResponse()
+	case *internalv1.InternalInvokeResponse:
+		answer = m
 	}
-	for name := range answer.GetResponse().GetHeaders() {
+	status = answer.GetStatus().GetCode()
+	if status != http.StatusForbidden && status != http.StatusServiceUnavailable {
+		return status, false
+	}
+	for name := range answer.GetHeaders() {
 		if strings.EqualFold(name, RefusedHeader) {
-			return true
+			return status, true
 		}
 	}
-	return false
+	return status, false
 }
 
 // message notes that one came.
@@ -164,7 +171,9 @@ func (c *madeCall) message(m any) {
 	if c.messages.Add(1) > 1 {
 		return
 	}
-	c.refused.Store(refusedByGuard(m))
+	status, byGuard := AnswerOf(m)
+	c.status.Store(status)
+	c.refused.Store(byGuard)
 	now := time.Since(processStart)
 	c.first.Store(int64(now))
 	if at := c.at.Load(); c.answers && at != nil {
@@ -175,18 +184,24 @@ func (c *madeCall) message(m any) {
 // end counts how the call ended. gRPC calls it once.
 func (c *madeCall) end(err error) {
 	defer c.channel.endCall()
-	now, messages, at := time.Since(processStart), c.messages.Load(), c.at.Load()
+	if c.reply != nil && err == nil {
+		status, byGuard := AnswerOf(c.reply)
+		c.status.Store(status)
+		c.refused.Store(byGuard)
+	}
+	now, messages, at, code := time.Since(processStart), c.messages.Load(), c.at.Load(), status.Code(err)
 	if at == nil {
-		if code := status.Code(err); fails(code) || code == codes.DeadlineExceeded {
+		if traffic.OfCode(code) != traffic.ClientError && code != codes.Canceled {
 			c.channel.callee.counts.mu.Lock()
 			at = c.channel.callee.counts.of("")
 			c.channel.callee.counts.mu.Unlock()
 			why := status.Convert(err).Message()
 			at.made.why.Store(&why)
-			at.made.fail(code)
+			at.made.fail(traffic.Unreached, uint32(code), now-c.start)
 		}
 		return
 	}
+	at.made.open.Add(-1)
 	if c.answers && messages == 0 {
 		at.made.endWait(now)
 	}
@@ -194,32 +209,26 @@ func (c *madeCall) end(err error) {
 	if messages == 0 {
 		first = now // of a unary call, which ends with its answer
 	}
-	late := first-c.start >= slowAfter && (c.answers || messages == 1 && now-first < time.Second)
-	switch code := status.Code(err); {
-	case messages == 0 && now-c.start >= givenUpAfter && (code == codes.DeadlineExceeded || code == codes.Canceled && c.answers), code == codes.OK && late:
-		at.made.slow.Add(1)
+	took := first - c.start
+	late := took >= traffic.SlowAfter && (c.answers || messages == 1 && now-first < time.Second)
+	end, failure := traffic.OfCode(code), uint32(code)
+	switch {
+	case messages == 0 && took >= traffic.GivenUpAfter && (code == codes.DeadlineExceeded || code == codes.Canceled && c.answers):
+		end = traffic.GivenUp
 	case c.refused.Load():
-		at.made.fail(codes.PermissionDenied)
-	case fails(code):
-		at.made.fail(code)
-	case code != codes.Canceled:
-		at.made.fine.Add(1)
+		end, failure = traffic.Refused, uint32(codes.PermissionDenied)
+	case code == codes.OK:
+		if end = traffic.OfHTTP(c.status.Load()); end == traffic.AppError {
+			failure = httpFailure + uint32(c.status.Load())
+		} else if late {
+			end = traffic.Late
+		}
 	}
-}
-
-func (m *made) fail(code codes.Code) {
-	m.failed.Add(1)
-	m.code.Store(uint32(code))
-}
-
-// fails tells whether a code says that a call failed. Others are answers of the app.
-func fails(code codes.Code) bool {
-	switch code {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented,
-		codes.ResourceExhausted, codes.DataLoss:
-		return true
+	if end.Good() || end >= traffic.GivenUp {
+		at.made.Add(end, took)
+	} else {
+		at.made.fail(end, failure, took)
 	}
-	return false
 }
 
 // countedStream notes its messages.

@@ -1,56 +1,87 @@
 package dial
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
-	"google.golang.org/grpc/codes"
 
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
-// TestCallsThatDoNotEndWellAreReported has calls to one app end in each way, as the service is told.
-func TestCallsThatDoNotEndWellAreReported(t *testing.T) {
+// ended tells how calls of one dialer have ended since it was called last, as "cluster: end 1".
+func (w *testDialer) ended() string {
+	var all []string
+	for _, m := range w.Made() {
+		before := w.before[m.Cluster]
+		news := m.Counts.Since(&before)
+		w.before[m.Cluster] = m.Counts
+		for end, n := range news.Ends {
+			if n > 0 {
+				all = append(all, fmt.Sprintf("%s: %s %d", m.Cluster, traffic.End(end), n))
+			}
+		}
+		if news.Calls() > news.Good() {
+			all = append(all, m.Code)
+		}
+		if m.UnderWay > 0 {
+			all = append(all, fmt.Sprintf("%d under way", m.UnderWay))
+		}
+		if news.Retries > 0 {
+			all = append(all, fmt.Sprintf("%d retries", news.Retries))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestHowCallsEnd has calls to one app end in each way, as the service is told.
+func TestHowCallsEnd(t *testing.T) {
 	p := newTimedServer(0)
 	w := newTestDialer(t)
 	w.setRoutes(nil, localRoute(startGateway(t, p.register).Address))
 	conn := w.dial(t)
-	want := func(what string, want ...nameresolution.Made) {
+	want := func(what, want string) {
 		t.Helper()
-		if got := w.Made(); !slices.Equal(got, want) {
-			t.Errorf("%s: %+v, want %+v", what, got, want)
+		if got := w.ended(); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
 	if err := invoke(t.Context(), conn, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	want("all is well, of which nobody is told")
+	want("all is well", "west: ok 1")
 	p.fails.Store(true)
 	_ = invoke(t.Context(), conn, time.Minute)
-	want("a call fails", nameresolution.Made{App: orders, Cluster: "west", Failed: 1, Code: codes.Unavailable.String()})
+	want("a call fails", "west: cut off 1, Unavailable")
 	p.fails.Store(false)
 	_ = invoke(t.Context(), conn, time.Minute)
-	want("the next is answered", nameresolution.Made{App: orders, Cluster: "west", Fine: 1})
+	want("the next is answered", "west: ok 1")
 	p.after.Store(int64(time.Minute))
-	_ = invoke(t.Context(), conn, givenUpAfter+100*time.Millisecond)
-	want("one is given up", nameresolution.Made{App: orders, Cluster: "west", Slow: 1})
-	want("none is made", nameresolution.Made{App: orders, Cluster: "west"})
+	_ = invoke(t.Context(), conn, 50*time.Millisecond)
+	want("one times out", "west: timed out 1, DeadlineExceeded")
+	_ = invoke(t.Context(), conn, traffic.GivenUpAfter+100*time.Millisecond)
+	want("one is given up", "west: given up 1, DeadlineExceeded")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_ = invoke(ctx, conn, time.Minute)
+	want("one is cancelled", "west: cancelled 1")
+	want("none is made", "")
 }
 
-// TestARefusalByTheGuardIsNoAnswerOfTheApp has a sidecar answer 403 in both ways.
-func TestARefusalByTheGuardIsNoAnswerOfTheApp(t *testing.T) {
+// TestAnswersOfHTTPAppsEndCalls has a sidecar answer 403 by its guard, and for its app.
+func TestAnswersOfHTTPAppsEndCalls(t *testing.T) {
 	p := newTimedServer(0)
 	w := newTestDialer(t)
 	w.setRoutes(nil, localRoute(startGateway(t, p.register).Address))
 	conn := w.dial(t)
-	for _, want := range []nameresolution.Made{
-		{App: orders, Cluster: "west", Failed: 1, Code: codes.PermissionDenied.String()},
-		{App: orders, Cluster: "west", Fine: 1}, // by the app
-	} {
-		p.fails.Store(want.Failed == 0)
+	for byApp, want := range map[bool]string{false: "west: refused 1, PermissionDenied", true: "west: client error 1"} {
+		p.fails.Store(byApp)
 		stream, err := internalv1.NewServiceInvocationClient(conn).CallLocalStream(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -58,8 +89,8 @@ func TestARefusalByTheGuardIsNoAnswerOfTheApp(t *testing.T) {
 		for err == nil {
 			_, err = stream.Recv()
 		}
-		if got := w.Made(); err != io.EOF || !slices.Equal(got, []nameresolution.Made{want}) {
-			t.Errorf("%v: %+v, want %+v", err, got, want)
+		if got := w.ended(); err != io.EOF || got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }
@@ -71,18 +102,11 @@ func TestNothingConnectedIsReportedWithItsReason(t *testing.T) {
 	if err := invoke(t.Context(), w.dial(t), time.Minute); err == nil {
 		t.Fatal("a call without a connection went through")
 	}
-	got := w.Made()
-	if len(got) != 1 || got[0].Cluster != "" || got[0].Failed != 1 || got[0].Code != codes.Unavailable.String() || got[0].Why == "" {
-		t.Errorf("reported: %+v", got)
+	if all := w.Made(); !slices.ContainsFunc(all, func(m nameresolution.Made) bool { return m.Cluster == "" && m.Why != "" }) {
+		t.Errorf("reported: %+v", all)
 	}
-	// The service hears of calls that go well by then, so that it does not take one call for all.
-	p := newTimedServer(0)
-	w.setRoutes(nil, localRoute(startGateway(t, p.register).Address))
-	if err := invoke(t.Context(), w.dial(t), time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.Made(); !slices.Contains(got, nameresolution.Made{App: orders, Cluster: "west", Fine: 1}) {
-		t.Errorf("reported beside it: %+v", got)
+	if got := w.ended(); got != ": not reached 1, Unavailable" {
+		t.Errorf("reported: %q", got)
 	}
 }
 
@@ -90,27 +114,24 @@ func TestNothingConnectedIsReportedWithItsReason(t *testing.T) {
 func TestWhenCallsCountAsHanging(t *testing.T) {
 	m := &made{}
 	for _, step := range []struct {
-		at      time.Duration
-		do      func(time.Duration)
-		want    uint64
-		trouble bool
+		at   time.Duration
+		do   func(time.Duration)
+		want uint64
 	}{
-		{time.Second, m.beginWait, 0, false},
-		{4 * time.Second, m.beginWait, 0, false},
-		{5 * time.Second, nil, 0, false},
-		{6 * time.Second, nil, 2, true},
-		{7 * time.Second, m.endWait, 0, true}, // an answer came: the other one may be next
-		{11 * time.Second, nil, 0, true},
-		{12 * time.Second, nil, 1, true},
-		{13 * time.Second, m.endWait, 0, true},
-		{12*time.Second + troubleFor, nil, 0, true},
-		{13*time.Second + troubleFor, nil, 0, false},
+		{time.Second, m.beginWait, 0},
+		{4 * time.Second, m.beginWait, 0},
+		{5 * time.Second, nil, 0},
+		{6 * time.Second, nil, 2},
+		{7 * time.Second, m.endWait, 0}, // an answer came: the other one may be next
+		{11 * time.Second, nil, 0},
+		{12 * time.Second, nil, 1},
+		{13 * time.Second, m.endWait, 0},
 	} {
 		if step.do != nil {
 			step.do(step.at)
 		}
-		if got, trouble := m.take(step.at); got.Waiting != step.want || trouble != step.trouble {
-			t.Errorf("at %s: %d wait, trouble %v; want %d, %v", step.at, got.Waiting, trouble, step.want, step.trouble)
+		if got := m.hanging(step.at); got != step.want {
+			t.Errorf("at %s: %d wait, want %d", step.at, got, step.want)
 		}
 	}
 }

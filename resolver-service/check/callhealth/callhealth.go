@@ -168,7 +168,7 @@ func (h *Health) fault(w *seen, now time.Time) *v1alpha1.CallFault {
 			f.Fix = explain(w, "have %[1]s call that app by its own sidecar, with its own selection; a sidecar passes no call on. isthmus events names the sidecar")
 		}
 	case byCall:
-		f.Check, f.Why = CallsFailed, cmp.Or(w.why, meaning[w.outcome])
+		f.Check, f.Why = CallsFailed, cmp.Or(w.why, meaningOf(w.outcome))
 		f.Fix = explain(w, "see isthmus explain --from %s %s --probe, and the log of the callee's sidecar")
 	}
 	f.What = f.sentence(now)
@@ -267,4 +267,12 @@ var meaning = map[string]string{
 	codes.Unknown.String():           "the callee's app fails",
 	codes.Unimplemented.String():     "the callee does not have the method",
 	codes.ResourceExhausted.String(): "the callee, or its sidecar, takes no more",
+}
+
+// meaningOf is what the code of a call that failed, or an HTTP status, may mean.
+func meaningOf(outcome string) string {
+	if strings.HasPrefix(outcome, "HTTP ") {
+		return "the callee's app answers with server errors"
+	}
+	return meaning[outcome]
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 )
 
@@ -59,6 +60,13 @@ func refused(callee catalog.App, outcome string, n uint64) *v1alpha1.CallReport 
 	return &v1alpha1.CallReport{RefusedLookups: []*v1alpha1.RefusedLookups{{Outcome: outcome, Count: n, Callee: wire.App(callee)}}}
 }
 
+// ended is calls that ended well, failed, or were given up.
+func ended(fine, failed, slow uint64) *v1alpha1.CallTraffic {
+	var c traffic.Counts
+	c.Ends[traffic.OK], c.Ends[traffic.CutOff], c.Ends[traffic.GivenUp] = fine, failed, slow
+	return c.Wire()
+}
+
 func made(m *v1alpha1.MadeCalls) *v1alpha1.CallReport {
 	m.Callee = wire.App(orders)
 	return &v1alpha1.CallReport{Made: []*v1alpha1.MadeCalls{m}}
@@ -92,21 +100,23 @@ func TestWhatReportsShow(t *testing.T) {
 			"fail calls-refused checkout>orders: 4 calls were refused in the last minute, for 1s: denied: nothing lets this caller in" + change},
 		"a guard refuses some of a caller elsewhere": {orders, guarded("east", 1, 9),
 			"warn calls-refused checkout>orders: 1 of 10 calls from cluster east were refused in the last minute, for 1s: denied: nothing lets this caller in" + change},
-		"calls fail": {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Failed: 5, Code: "Unavailable"}),
+		"calls fail": {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Code: "Unavailable", Traffic: ended(0, 5, 0)}),
 			"fail calls-failed checkout>orders: 5 calls to cluster east failed in the last minute, for 1s: Unavailable: the way to the callee, or its sidecar, ends connections or refuses them" + change},
-		"nothing is connected": {checkout, made(&v1alpha1.MadeCalls{Failed: 1, Code: "Unavailable", Why: "none of its endpoints is connected: x509: unknown authority"}),
+		"nothing is connected": {checkout, made(&v1alpha1.MadeCalls{Code: "Unavailable", Why: "none of its endpoints is connected: x509: unknown authority", Traffic: ended(0, 1, 0)}),
 			"fail calls-failed checkout>orders: 1 call failed in the last minute, for 1s: Unavailable: none of its endpoints is connected: x509: unknown authority" + change},
-		"some calls fail": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Failed: 1, Fine: 50, Code: "Unknown"}),
+		"an app answers with errors": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Code: "HTTP 500", Traffic: ended(0, 5, 0)}),
+			"fail calls-failed checkout>orders: 5 calls to cluster west failed in the last minute, for 1s: HTTP 500: the callee's app answers with server errors" + change},
+		"some calls fail": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Code: "Unknown", Traffic: ended(50, 1, 0)}),
 			"warn calls-failed checkout>orders: 1 of 51 calls to cluster west failed in the last minute, for 1s: Unknown: the callee's app fails" + change},
 		"hardly any call finds nothing connected": {checkout, &v1alpha1.CallReport{Made: []*v1alpha1.MadeCalls{
-			{Callee: wire.App(orders), Failed: 1, Code: "DeadlineExceeded"}, {Callee: wire.App(orders), Cluster: "west", Fine: 100}, {Callee: wire.App(orders), Cluster: "east", Fine: 100},
+			{Callee: wire.App(orders), Code: "DeadlineExceeded", Traffic: ended(0, 1, 0)}, {Callee: wire.App(orders), Cluster: "west", Traffic: ended(100, 0, 0)}, {Callee: wire.App(orders), Cluster: "east", Traffic: ended(100, 0, 0)},
 		}}, ""},
-		"hardly any call fails": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Failed: 1, Fine: 500, Code: "Unknown"}), ""},
+		"hardly any call fails": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Code: "Unknown", Traffic: ended(500, 1, 0)}), ""},
 		"the callee hangs": {checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Waiting: 4}),
 			"fail app-health >orders: it is slow or hangs, for 1s: 4 calls wait for an answer in the last minute; calls of shop/checkout"},
-		"the callee is slow elsewhere": {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Slow: 2, Fine: 8}),
+		"the callee is slow elsewhere": {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Traffic: ended(8, 0, 2)}),
 			"warn app-health >orders: it is slow or hangs in cluster east, for 1s: 2 of 10 calls took too long or were given up without an answer in the last minute; calls of shop/checkout"},
-		"all is well":             {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Fine: 8}), ""},
+		"all is well":             {checkout, made(&v1alpha1.MadeCalls{Cluster: "east", Traffic: ended(8, 0, 0)}), ""},
 		"a guard lets callers in": {orders, guarded("east", 0, 9), ""},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -121,8 +131,8 @@ func TestWhatReportsShow(t *testing.T) {
 
 // TestWhenAFaultEnds has calls fail, and what comes after.
 func TestWhenAFaultEnds(t *testing.T) {
-	failing := made(&v1alpha1.MadeCalls{Cluster: "west", Failed: 5, Code: "Unavailable"})
-	well := made(&v1alpha1.MadeCalls{Cluster: "west", Fine: 5})
+	failing := made(&v1alpha1.MadeCalls{Cluster: "west", Code: "Unavailable", Traffic: ended(0, 5, 0)})
+	well := made(&v1alpha1.MadeCalls{Cluster: "west", Traffic: ended(5, 0, 0)})
 	for what, test := range map[string]struct {
 		before   *v1alpha1.CallReport
 		then     *v1alpha1.CallReport // each 5 s
@@ -131,7 +141,7 @@ func TestWhenAFaultEnds(t *testing.T) {
 		standing time.Duration // until when at least
 	}{
 		"calls are answered":                            {failing, well, catalog.OK, 15 * time.Second, 10 * time.Second},
-		"nothing was connected, and calls are answered": {made(&v1alpha1.MadeCalls{Failed: 5, Code: "DeadlineExceeded"}), well, catalog.OK, 15 * time.Second, 10 * time.Second},
+		"nothing was connected, and calls are answered": {made(&v1alpha1.MadeCalls{Code: "DeadlineExceeded", Traffic: ended(0, 5, 0)}), well, catalog.OK, 15 * time.Second, 10 * time.Second},
 		"nobody calls any more":                         {failing, nil, catalog.OK, 65 * time.Second, 55 * time.Second},
 		"calls go on failing":                           {failing, failing, catalog.OK, 0, time.Hour},
 		"lookups would be answered":                     {refused(orders, "not found", 3), nil, catalog.OK, 15 * time.Second, 10 * time.Second},
@@ -191,7 +201,7 @@ func TestASecondFaultHasAnOwnBegin(t *testing.T) {
 // TestSlowOnesAreSummedUp has two callers of one callee.
 func TestSlowOnesAreSummedUp(t *testing.T) {
 	w := newWorld()
-	w.reports(t, checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Slow: 3}))
+	w.reports(t, checkout, made(&v1alpha1.MadeCalls{Cluster: "west", Traffic: ended(0, 0, 3)}))
 	w.reports(t, cart, made(&v1alpha1.MadeCalls{Cluster: "west", Waiting: 2}))
 	want := []string{"fail app-health >orders: it is slow or hangs, for 1s: 2 calls wait for an answer, and 3 calls took too long or were given up in the last minute; calls of shop/checkout, shop/cart"}
 	if got := w.faults(); !slices.Equal(got, want) {
@@ -206,12 +216,12 @@ func TestAMinuteOfGoodCallsHidesNoFault(t *testing.T) {
 		bad  *v1alpha1.MadeCalls
 		want string
 	}{
-		{"failed", &v1alpha1.MadeCalls{Failed: 20, Code: "Unavailable"}, "fail calls-failed"},
-		{"slow", &v1alpha1.MadeCalls{Slow: 20}, "fail app-health"},
+		{"failed", &v1alpha1.MadeCalls{Code: "Unavailable", Traffic: ended(0, 20, 0)}, "fail calls-failed"},
+		{"slow", &v1alpha1.MadeCalls{Traffic: ended(0, 0, 20)}, "fail app-health"},
 		{"waiting", &v1alpha1.MadeCalls{Waiting: 20}, "fail app-health"},
 	} {
 		w := newWorld()
-		fine := &v1alpha1.MadeCalls{Callee: wire.App(orders), Cluster: "east", Fine: 1000, Failed: 11, Code: "Unavailable"}
+		fine := &v1alpha1.MadeCalls{Callee: wire.App(orders), Cluster: "east", Code: "Unavailable", Traffic: ended(1000, 11, 0)}
 		w.reports(t, checkout, made(fine))
 		c.bad.Callee, c.bad.Cluster = wire.App(orders), "east"
 		for range 4 {
@@ -232,7 +242,7 @@ func TestMadeUpNamesTakeNoRoom(t *testing.T) {
 		for j := range 100 {
 			name := catalog.App{Namespace: "made", ID: fmt.Sprintf("up-%d-%d", i, j)}
 			m.RefusedLookups = append(m.RefusedLookups, &v1alpha1.RefusedLookups{Outcome: "not found", Count: 1000, Callee: wire.App(name)})
-			m.Made = append(m.Made, &v1alpha1.MadeCalls{Callee: wire.App(name), Cluster: fmt.Sprintf("c-%d-%d", i, j), Failed: 1000, Slow: 1000, Code: "Unavailable"})
+			m.Made = append(m.Made, &v1alpha1.MadeCalls{Callee: wire.App(name), Cluster: fmt.Sprintf("c-%d-%d", i, j), Code: "Unavailable", Traffic: ended(0, 1000, 1000)})
 		}
 		w.reports(t, cart, m)
 		if w.now = w.now.Add(5 * time.Second); i%10 == 0 {
@@ -248,10 +258,12 @@ func TestMadeUpNamesTakeNoRoom(t *testing.T) {
 		t.Errorf("of %d faults, those of the other app are %v", len(all), mine)
 	}
 	for what, m := range map[string]*v1alpha1.CallReport{
-		"too many lookups":        {RefusedLookups: make([]*v1alpha1.RefusedLookups, 101)},
-		"too many calls":          {Made: make([]*v1alpha1.MadeCalls, 101)},
-		"a callee that is no app": {Made: []*v1alpha1.MadeCalls{{Callee: &v1alpha1.App{Namespace: "a b"}, Failed: 1}}},
-		"a cluster that is none":  {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Cluster: "no cluster", Failed: 1}}},
+		"too many lookups":           {RefusedLookups: make([]*v1alpha1.RefusedLookups, 101)},
+		"too many calls":             {Made: make([]*v1alpha1.MadeCalls, 101)},
+		"ends that there are not":    {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Traffic: &v1alpha1.CallTraffic{Ends: make([]uint64, 100)}}}},
+		"buckets that there are not": {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Traffic: &v1alpha1.CallTraffic{FirstBucket: 1 << 31, Buckets: []uint32{1}}}}},
+		"a callee that is no app":    {Made: []*v1alpha1.MadeCalls{{Callee: &v1alpha1.App{Namespace: "a b"}}}},
+		"a cluster that is none":     {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Cluster: "no cluster"}}},
 	} {
 		if err := w.Report(cart, m, w.now); err == nil {
 			t.Errorf("%s: taken", what)

@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
 
 // Bounds of what is kept. A reporting app fills only its own room, whatever names it makes up.
@@ -152,9 +153,13 @@ func entriesOf(app catalog.App, m *v1alpha1.CallReport) (all []entry, err error)
 		}
 	}
 	for _, c := range m.GetMade() {
+		counts, err := traffic.FromWire(c.GetTraffic())
+		if err != nil {
+			return nil, fmt.Errorf("made: %w", err)
+		}
 		e := entry{
 			way:   way{source: byCall, caller: app, callerCluster: catalog.LocalCluster, callee: parse(c.GetCallee()), cluster: c.GetCluster()},
-			tally: tally{failed: c.GetFailed(), slow: c.GetSlow(), fine: c.GetFine()}, waiting: c.GetWaiting(), outcome: shown(c.GetCode()), why: shown(c.GetWhy()),
+			tally: tallyOf(&counts), waiting: c.GetWaiting(), outcome: shown(c.GetCode()), why: shown(c.GetWhy()),
 		}
 		if e.cluster != "" && catalog.CheckCluster(e.cluster) != nil {
 			return nil, fmt.Errorf("made: %w", catalog.CheckCluster(e.cluster))
@@ -178,6 +183,21 @@ func entriesOf(app catalog.App, m *v1alpha1.CallReport) (all []entry, err error)
 		all = append(all, e)
 	}
 	return all, err
+}
+
+// tallyOf sums up how calls ended. Those that were cancelled at once say nothing.
+func tallyOf(c *traffic.Counts) (t tally) {
+	for end, n := range c.Ends {
+		switch end := traffic.End(end); {
+		case end == traffic.Late, end == traffic.GivenUp:
+			t.slow += n
+		case end.Good():
+			t.fine += n
+		case end.Counted():
+			t.failed += n
+		}
+	}
+	return t
 }
 
 // shown is a text of a sidecar as operators may see it.

@@ -30,6 +30,7 @@ type CallRecord struct {
 	Caller catalog.Principal // zero: callers that no certificate names, or that there was no room for
 	Own    bool              // its trust domain is that of the callee's cluster
 	Count  pb.CallCount      // only the numbers
+	micros uint64            // that the app took
 	Last   time.Time         // when it was told
 }
 
@@ -80,7 +81,7 @@ func (l *callLog) add(callee catalog.App, now time.Time, m *pb.CallReport) error
 		r.Count.Observed += c.GetObserved()
 		r.Count.Refused += c.GetRefused()
 		r.Count.NotReady += c.GetNotReady()
-		r.Count.TookMs += c.GetTookMs()
+		r.micros += c.GetTraffic().GetMicros()
 		r.Last = now
 	}
 	return nil
@@ -94,7 +95,7 @@ func (s *Server) Calls(callee catalog.App) []*CallRecord {
 	all := make([]*CallRecord, 0, len(l.callees[callee]))
 	for _, r := range l.callees[callee] {
 		all = append(all, &CallRecord{Caller: r.Caller, Own: r.Own, Last: r.Last, Count: pb.CallCount{
-			LetIn: r.Count.LetIn, Observed: r.Count.Observed, Refused: r.Count.Refused, NotReady: r.Count.NotReady, TookMs: r.Count.TookMs,
+			LetIn: r.Count.LetIn, Observed: r.Count.Observed, Refused: r.Count.Refused, NotReady: r.Count.NotReady, TookMs: r.micros / 1000,
 		}})
 	}
 	return all
@@ -152,7 +153,7 @@ func (w *watch) callReport(ctx context.Context, m *pb.CallReport) error {
 		return status.Errorf(codes.InvalidArgument, "calls: %v", err)
 	}
 	if report := w.s.cfg.Calls; report != nil {
-		if err := report(w.hello.app, m, time.Now()); err != nil {
+		if err := report(w.hello.app, w.caller.number, m, time.Now()); err != nil {
 			return status.Errorf(codes.InvalidArgument, "calls: %v", err)
 		}
 	}

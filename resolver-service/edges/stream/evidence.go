@@ -122,8 +122,6 @@ func (e *evidence) add(c *caller) {
 	defer e.mu.Unlock()
 	e.streams++
 	c.number = e.streams
-	e.streams++
-	c.number = e.streams
 	e.callers[c] = struct{}{}
 }
 

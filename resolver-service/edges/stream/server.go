@@ -88,7 +88,9 @@ type Config struct {
 	Unreachable func(cluster, why string)
 	// Calls takes in what sidecars of an app report of calls; nil: nobody does. Its error says that a
 	// report breaks the rules, and ends the stream.
-	Calls func(app catalog.App, m *pb.CallReport, now time.Time) error
+	Calls func(app catalog.App, sidecar uint64, m *pb.CallReport, now time.Time) error
+	// Gone is told of sidecars that have left. Nil stands for nobody.
+	Gone func(app catalog.App, sidecar uint64)
 	// Faults returns all that is wrong with calls; nil: nobody knows.
 	Faults func(now time.Time) []*pb.CallFault
 	// HelloTimeout bounds the wait for a client's first message. 0 means DefaultHelloTimeout.

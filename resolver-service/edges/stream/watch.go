@@ -167,6 +167,9 @@ func (w *watch) serve(ctx context.Context) error {
 	who := &caller{app: w.hello.app, source: sourceOf(ctx), view: w.sub.View, watch: w}
 	w.s.evidence.add(who)
 	defer w.s.evidence.remove(who)
+	if gone := w.s.cfg.Gone; gone != nil {
+		defer gone(who.app, who.number)
+	}
 	w.caller = who
 	close(w.started)
 	w.s.cfg.Events.Info("sidecar connected", "app", w.hello.app.String(), "from", who.source.String(), "registers", w.held != nil)

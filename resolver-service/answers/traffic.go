@@ -1,0 +1,128 @@
+package answers
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
+	"github.com/isthmus-mesh/isthmus/resolver-service/check/traffic"
+)
+
+// trafficWindow is the time that is told of where a request names none.
+const trafficWindow = time.Minute
+
+// mostTimeSteps bounds the steps of one answer, and mostShares the pairs whose shares are worked out.
+const (
+	mostTimeSteps = 400
+	mostShares    = 500
+)
+
+// Traffic tells of calls in the time before now.
+func (v *Inventory) Traffic(req *v1alpha1.TrafficRequest, to grpc.ServerStreamingServer[v1alpha1.TrafficResponse]) error {
+	window, step := time.Duration(req.GetWindowMs())*time.Millisecond, time.Duration(req.GetStepMs())*time.Millisecond
+	if window == 0 {
+		window = trafficWindow
+	}
+	switch {
+	case window < traffic.Short || window > traffic.Kept:
+		return status.Errorf(codes.InvalidArgument, "window: %s; want %s to %s", window, traffic.Short, traffic.Kept)
+	case step != 0 && (step < traffic.Short || window/step > mostTimeSteps):
+		return status.Errorf(codes.InvalidArgument, "step: %s; want %s or more, and at most %d in a window", step, traffic.Short, mostTimeSteps)
+	}
+	caller, callee := wants(req.GetCaller().GetNamespace(), req.GetCaller().GetId()), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId())
+	now := time.Now()
+	all, from, until := v.Calling.Traffic(traffic.Query{Window: window, Step: step, Wants: func(e traffic.Edge) bool {
+		return caller(e.Caller) && callee(e.Callee) && (req.GetCluster() == "" || req.GetCluster() == e.Cluster)
+	}}, now)
+	m := &v1alpha1.TrafficResponse{FromUnixMs: from.UnixMilli(), ToUnixMs: until.UnixMilli(), Matched: uint32(len(all))}
+	if most := int(req.GetMost()); most > 0 {
+		all = all[:min(most, len(all))]
+	}
+	if len(all) == 0 {
+		return to.Send(m)
+	}
+	shares := v.sharesOf(all)
+	faults := v.Health.Faults(now)
+	for some := range slices.Chunk(all, perMessage) {
+		for i := range some {
+			t := &some[i]
+			m.Edges = append(m.Edges, v.edge(t, until.Sub(from), shares, faults))
+		}
+		if err := to.Send(m); err != nil {
+			return err
+		}
+		m = &v1alpha1.TrafficResponse{FromUnixMs: m.GetFromUnixMs(), ToUnixMs: m.GetToUnixMs()}
+	}
+	return nil
+}
+
+// pair is a caller here and its callee.
+type pair struct{ caller, callee catalog.App }
+
+// shares are how many calls a pair makes, and where they should go. Callers of other clusters have none
+// here: their own service tells them where to call.
+type shares struct {
+	calls  uint64
+	wanted map[string]float64 // by cluster, of 1; nil: unknown
+}
+
+func (v *Inventory) sharesOf(all []traffic.Traffic) map[pair]*shares {
+	of := map[pair]*shares{}
+	for i := range all {
+		t := &all[i]
+		if t.ByCallee {
+			continue
+		}
+		s := of[pair{t.Caller, t.Callee}]
+		if s == nil {
+			s = &shares{}
+			if len(of) < mostShares {
+				s.wanted = map[string]float64{}
+				for _, r := range v.Topology.Resolve(t.Caller, t.Callee).Routes {
+					s.wanted[r.Cluster] += r.Share / 100
+				}
+			}
+			of[pair{t.Caller, t.Callee}] = s
+		}
+		s.calls += t.Calls()
+	}
+	return of
+}
+
+// edge is the message of an edge, over a time.
+func (v *Inventory) edge(t *traffic.Traffic, over time.Duration, shares map[pair]*shares, faults []*v1alpha1.CallFault) *v1alpha1.TrafficEdge {
+	m := &v1alpha1.TrafficEdge{CallerCluster: t.CallerCluster, Callee: wire.App(t.Callee), Cluster: t.Cluster, ByCallee: t.ByCallee, Traffic: t.Counts.Wire(), UnderWay: t.UnderWay}
+	if t.Caller != (catalog.App{}) {
+		m.Caller = wire.App(t.Caller)
+	}
+	t.Counts.SumUp(m, over)
+	if s := shares[pair{t.Caller, t.Callee}]; s != nil && !t.ByCallee {
+		if s.calls > 0 {
+			m.Share = float64(t.Calls()) / float64(s.calls)
+		}
+		if wanted, ok := s.wanted[t.Cluster]; ok {
+			m.WantedShare = &wanted
+		}
+	}
+	for _, f := range callhealth.Between(faults, t.Caller, t.Callee) {
+		if f.GetCluster() == "" || f.GetCluster() == t.Cluster || f.GetCluster() == catalog.LocalCluster && t.Cluster == v.Calling.Cluster() {
+			m.Fault = f
+			break
+		}
+	}
+	for i := range t.Steps {
+		step := t.Steps[i].Wire()
+		if step == nil {
+			step = &v1alpha1.CallTraffic{}
+		}
+		m.Steps = append(m.Steps, step)
+	}
+	return m
+}

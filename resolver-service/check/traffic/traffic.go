@@ -1,0 +1,239 @@
+// Package traffic keeps what sidecars tell of calls: fifteen minutes by ten seconds, and a day by five
+// minutes.
+package traffic
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
+)
+
+// Bounds of what is kept. What there is no room for is counted in Store.Lost.
+const (
+	maxEdges    = 20_000 // in all
+	maxAppEdges = 1000   // that sidecars of one app tell of
+	maxReport   = 400    // entries of one kind in a report
+)
+
+// Times of what is kept.
+const (
+	Short     = 10 * time.Second
+	shortKept = 15 * time.Minute
+	long      = 5 * time.Minute
+	Kept      = 24 * time.Hour
+)
+
+// Edge is a caller and a callee, and the cluster that calls go to.
+type Edge struct {
+	Caller        catalog.App // zero: callers that no certificate names
+	CallerCluster string      // empty where that is not known
+	Callee        catalog.App
+	Cluster       string // empty where nothing was connected
+	ByCallee      bool   // told by the callee's guard
+}
+
+// Store keeps the traffic of the sidecars of one replica. Its methods may be called from any
+// goroutine.
+type Store struct {
+	cluster string
+	started time.Time
+
+	mu    sync.Mutex
+	apps  map[catalog.App]map[Edge]*series // by the app whose sidecars tell of them
+	count int                              // of edges
+	lost  uint64                           // calls of edges that there was no room for
+	swept int64                            // the slot of the last sweep
+}
+
+// New returns an empty store of a cluster.
+func New(cluster string, now time.Time) *Store {
+	return &Store{cluster: cluster, started: now, apps: map[catalog.App]map[Edge]*series{}}
+}
+
+// Cluster is the cluster of the sidecars.
+func (s *Store) Cluster() string { return s.cluster }
+
+// Report takes in what a sidecar of an app tells, up to maxReport entries of one kind.
+func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, now time.Time) error {
+	if n := max(len(m.GetMade()), len(m.GetCalls())); n > maxReport {
+		return fmt.Errorf("%d entries; at most %d are taken", n, maxReport)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range m.GetMade() {
+		callee, err := wire.ParseApp(c.GetCallee())
+		if err != nil {
+			return fmt.Errorf("made: %w", err)
+		}
+		counts, err := traffic.FromWire(c.GetTraffic())
+		if err != nil {
+			return fmt.Errorf("made: %w", err)
+		}
+		if c.GetCluster() != "" {
+			if err := catalog.CheckCluster(c.GetCluster()); err != nil {
+				return fmt.Errorf("made: %w", err)
+			}
+		}
+		r := s.of(app, Edge{Caller: app, CallerCluster: s.cluster, Callee: callee, Cluster: c.GetCluster()}, &counts, now)
+		if r != nil {
+			r.add(&counts, now)
+			r.setUnderWay(sidecar, c.GetUnderWay(), now)
+		}
+	}
+	for _, c := range m.GetCalls() {
+		counts, err := traffic.FromWire(c.GetTraffic())
+		if err != nil {
+			return fmt.Errorf("calls: %w", err)
+		}
+		counts.Ends[traffic.Refused] += c.GetRefused() + c.GetNotReady()
+		caller := catalog.App{}
+		if c.GetCaller() != nil {
+			if caller, err = wire.ParseApp(c.GetCaller()); err != nil {
+				return fmt.Errorf("calls: %w", err)
+			}
+		}
+		from := c.GetCluster()
+		if from == catalog.LocalCluster {
+			from = s.cluster
+		} else if catalog.CheckCluster(from) != nil {
+			from = ""
+		}
+		r := s.of(app, Edge{Caller: caller, CallerCluster: from, Callee: app, Cluster: s.cluster, ByCallee: true}, &counts, now)
+		if r != nil {
+			r.add(&counts, now)
+		}
+	}
+	return nil
+}
+
+// of returns the series of an edge; nil where there is no room. mu is held.
+func (s *Store) of(by catalog.App, e Edge, counts *traffic.Counts, now time.Time) *series {
+	if r := s.apps[by][e]; r != nil {
+		return r
+	}
+	full := func() bool { return s.count >= maxEdges || len(s.apps[by]) >= maxAppEdges }
+	if full() {
+		s.sweep(now)
+	}
+	if full() {
+		s.lost += counts.All()
+		return nil
+	}
+	if s.apps[by] == nil {
+		s.apps[by] = map[Edge]*series{}
+	}
+	r := &series{last: now, long: slots{coarse: true}}
+	s.apps[by][e] = r
+	s.count++
+	return r
+}
+
+// sweep forgets edges without a call in all the time that is kept, once in a while. mu is held.
+func (s *Store) sweep(now time.Time) {
+	slot := slotOf(now, long)
+	if s.swept == slot {
+		return
+	}
+	s.swept = slot
+	for app, edges := range s.apps {
+		for e, r := range edges {
+			if now.Sub(r.last) > Kept {
+				delete(edges, e)
+				s.count--
+			}
+		}
+		if len(edges) == 0 {
+			delete(s.apps, app)
+		}
+	}
+}
+
+// Gone forgets what a sidecar that has ended had under way.
+func (s *Store) Gone(app catalog.App, sidecar uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.apps[app] {
+		delete(r.underWay, sidecar)
+	}
+}
+
+// Query is what [Store.Traffic] is asked.
+type Query struct {
+	Window time.Duration   // before now, at most Kept
+	Step   time.Duration   // 0: none
+	Wants  func(Edge) bool // nil: all
+}
+
+// Traffic is the calls of an edge in the time that was asked for.
+type Traffic struct {
+	Edge
+	traffic.Counts
+	UnderWay uint64
+	Steps    []traffic.Counts // the oldest first
+}
+
+// Traffic returns the edges with calls in a time before now, those with the most first, and the time
+// that it is about. That is whole slots: sidecars tell of their calls every five seconds, so the newest
+// slot is not complete. Of two that tell of the same calls, the caller's sidecar counts.
+func (s *Store) Traffic(q Query, now time.Time) (all []Traffic, from, to time.Time) {
+	size := Short
+	if q.Window > shortKept {
+		size = long
+	}
+	to = now.Truncate(Short)
+	from = to.Add(-min(max(q.Window, size), Kept)).Truncate(size)
+	if started := s.started.Truncate(Short); from.Before(started) && to.After(started) {
+		from = started
+	}
+	steps := 0
+	if q.Step > 0 {
+		q.Step = max(q.Step, size).Truncate(Short)
+		steps = int((to.Sub(from) + q.Step - 1) / q.Step)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, edges := range s.apps {
+		for e, r := range edges {
+			if r.last.Before(from) || q.Wants != nil && !q.Wants(e) || s.told(e) {
+				continue
+			}
+			t := Traffic{Edge: e, UnderWay: r.allUnderWay(now), Steps: make([]traffic.Counts, steps)}
+			r.read(from, to, size, func(at time.Time, c *traffic.Counts) {
+				t.Counts.Add(c)
+				if steps > 0 {
+					t.Steps[max(0, min(steps-1, int(at.Sub(from)/q.Step)))].Add(c)
+				}
+			})
+			if t.All() > 0 || t.UnderWay > 0 {
+				all = append(all, t)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Traffic) int {
+		return cmp.Or(cmp.Compare(b.Calls(), a.Calls()), a.Caller.Compare(b.Caller), a.Callee.Compare(b.Callee), cmp.Compare(a.CallerCluster, b.CallerCluster), cmp.Compare(a.Cluster, b.Cluster))
+	})
+	return all, from, to
+}
+
+// told tells whether the caller's sidecar tells of the calls that a guard has seen. mu is held.
+func (s *Store) told(e Edge) bool {
+	if !e.ByCallee || e.CallerCluster != s.cluster {
+		return false
+	}
+	e.ByCallee = false
+	return s.apps[e.Caller][e] != nil
+}
+
+// Lost is how many calls were of edges that there was no room for.
+func (s *Store) Lost() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
