@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -151,6 +152,9 @@ func (a *App) handler() http.Handler {
 			reply.Header[name] = strings.Join(r.Header.Values(name), ", ")
 		}
 		w.Header().Set("Content-Type", "application/json")
+		if status, err := strconv.Atoi(r.URL.Query().Get("status")); err == nil {
+			w.WriteHeader(status)
+		}
 		_ = json.NewEncoder(w).Encode(reply) // the caller has gone when this fails
 	})
 	return mux
