@@ -88,8 +88,8 @@ func appMetadata(a catalog.App) *v1alpha1.Metadata {
 // order of their definition, defaults left out, the same bytes for the same object.
 func EncodeJSON(obj catalog.Object) []byte { return EncodeJSONAt(obj, "") }
 
-// EncodeJSONAt is [EncodeJSON] with the object's revision in its metadata, for whoever
-// reads the object to write it again. Stores hold what EncodeJSON makes.
+// EncodeJSONAt is [EncodeJSON] with the object's revision in its metadata, for a reader that will
+// write the object again. Stores hold what EncodeJSON makes.
 func EncodeJSONAt(obj catalog.Object, revision string) []byte {
 	return appendJSON(nil, at(obj, revision))
 }

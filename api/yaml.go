@@ -42,7 +42,7 @@ func DecodeManifests(file string, data []byte) ([]Manifest, Errors) {
 	return DecodeFile(file, data, nil)
 }
 
-// Other takes a document that is no object of Isthmus, and tells whether it knows what it is.
+// Other takes a document that is no object of Isthmus, and tells whether it knows it.
 type Other func(root *strict.Node) bool
 
 // DecodeFile is [DecodeManifests] of a file that may have other documents besides, which other

@@ -32,9 +32,9 @@ func ParseGuardMode(s string) (GuardMode, error) {
 	return 0, fmt.Errorf("guard %q: want off, observe or enforce", s)
 }
 
-// Principal is who calls, by the certificate: an app, and the trust domain that vouches for it.
-// Clusters that share a trust domain share its apps: of two with one name, the certificate does
-// not tell which one calls.
+// Principal is the caller by its certificate: an app, and the trust domain that vouches for it.
+// Clusters that share a trust domain share its apps: of two with one name, the certificate does not
+// tell which one calls.
 type Principal struct {
 	Domain string // trust domain
 	App    App
@@ -43,8 +43,8 @@ type Principal struct {
 // String is "namespace/app-id of trust domain".
 func (p Principal) String() string { return p.App.String() + " of trust domain " + p.Domain }
 
-// Access is who may call one app: immutable, complete, with a revision. Callers of another namespace
-// of this cluster are in it only where the app's AppExport consents.
+// Access is who may call one app: immutable, complete, with a revision. Callers of another
+// namespace of this cluster are in it only where the app's AppExport consents.
 type Access struct {
 	Revision   uint64
 	Mode       GuardMode      // of the cluster
@@ -54,9 +54,9 @@ type Access struct {
 }
 
 // Judge tells whether a caller may call the app, and the cluster that it counts as one of: by what
-// lets it in or, where nothing does, by its trust domain. The cluster is [LocalCluster], another one,
-// or empty where the certificate does not tell. own says that the caller's trust domain is that of
-// this cluster's apps. It takes no lock and allocates nothing.
+// lets it in or, where nothing does, by its trust domain. The cluster is [LocalCluster], another
+// one, or empty where the certificate does not tell. own says that the caller's trust domain is
+// that of this cluster's apps. It takes no lock and allocates nothing.
 func (a *Access) Judge(own bool, caller Principal) (cluster string, in bool) {
 	if own && (a.Declared.Has(caller.App) || a.Undeclared.Has(caller.App)) {
 		return LocalCluster, true

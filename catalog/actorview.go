@@ -43,7 +43,7 @@ type ActorCluster struct {
 	Domain string // trust domain of its apps; empty: any
 }
 
-// Import is what is known of a type that apps of the namespace select; nil if none does.
+// Import has the facts about a type that apps of the namespace select; nil if none does.
 func (v *ActorView) Import(typ string) *ActorImport {
 	at, ok := slices.BinarySearchFunc(v.Imports, typ, func(i ActorImport, typ string) int { return strings.Compare(i.Type, typ) })
 	if !ok {
@@ -52,7 +52,7 @@ func (v *ActorView) Import(typ string) *ActorImport {
 	return &v.Imports[at]
 }
 
-// Owns is what is known of a type that this cluster owns; nil if it does not.
+// Owns has the facts about a type that this cluster owns; nil if it does not.
 func (v *ActorView) Owns(typ string) *OwnedActors {
 	at, ok := slices.BinarySearchFunc(v.Owned, typ, func(o OwnedActors, typ string) int { return strings.Compare(o.Type, typ) })
 	if !ok {
@@ -61,8 +61,8 @@ func (v *ActorView) Owns(typ string) *OwnedActors {
 	return &v.Owned[at]
 }
 
-// Lead returns the cluster that a caller's call of an actor goes to, or why it goes nowhere. own says
-// that the caller's trust domain is that of this cluster's apps.
+// Lead returns the cluster that a caller's call of an actor goes to, or why it goes nowhere. own
+// says that the caller's trust domain is that of this cluster's apps.
 func (v *ActorView) Lead(own bool, by Principal, typ string) (owner string, refusal *Refusal) {
 	refuse := func(outcome Outcome, format string, args ...any) (string, *Refusal) {
 		return "", &Refusal{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}

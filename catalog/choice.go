@@ -13,8 +13,8 @@ import (
 // twice for each call.
 const golden = 0x9E3779B97F4A7C15
 
-// Choice spreads calls over routes by priority, weight and ramp. The calls walk through the range of
-// uint64 in golden steps. Each route has a cut of that range, as wide as its share.
+// Choice spreads calls over routes by priority, weight and ramp. The calls walk through the range
+// of uint64 in golden steps. Each route has a cut of that range, as wide as its share.
 type Choice struct {
 	sequence sequence
 	cuts     []cut // the last one ends with the range

@@ -50,7 +50,7 @@ func (i *AppInstance) compareClaim(o *AppInstance) int {
 // String names the object and its problem.
 func (d Duplicate) String() string { return d.Instance.Key().String() + ": " + d.Problem().Error() }
 
-// Problem says what is wrong, which object is used, and what to do.
+// Problem names the mistake, which object is used, and what to do.
 func (d Duplicate) Problem() error {
 	if d.Instance.AppRef() == d.First.AppRef() {
 		return fmt.Errorf("the address %s is that of %s too, of the same app: the two count as one instance; delete one of them",

@@ -18,7 +18,7 @@ const (
 	KindActorType    Kind = "ActorType"
 )
 
-// Definition is what is known of a kind beside its fields and rules.
+// Definition has the facts about a kind beside its fields and rules.
 type Definition struct {
 	Kind             Kind
 	Plural, Singular string // in lower case
@@ -90,7 +90,7 @@ func column[O Object](value func(O) string) func(Object) string {
 	}
 }
 
-// Definitions lists what is known of every kind. Callers must not change it.
+// Definitions lists the definition of every kind. Callers must not change it.
 func Definitions() []Definition { return definitions }
 
 // Kinds lists every kind.
@@ -102,7 +102,7 @@ func Kinds() []Kind {
 	return all
 }
 
-// Definition is what is known of the kind; nil for an unknown one. Callers must not change it.
+// Definition returns the kind's definition; nil for an unknown one. Callers must not change it.
 func (k Kind) Definition() *Definition {
 	for i := range definitions {
 		if definitions[i].Kind == k {

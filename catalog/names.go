@@ -157,8 +157,8 @@ const (
 	linkLabel = "_link"
 )
 
-// CheckProtocol is what "isthmus check" offers a gateway by ALPN. Where no server name arrives with it,
-// the gateway says just that.
+// CheckProtocol is what "isthmus check" offers a gateway by ALPN. Where no server name arrives with
+// it, the gateway says just that.
 const CheckProtocol = "isthmus-check"
 
 // IsPeerHost tells whether host is the reserved name of any cluster's resolver service.

@@ -64,8 +64,8 @@ func (s Source) Of(k Key) string {
 	return k.String()
 }
 
-// Object is one of *ActorType, *AppEndpoints, *AppExport, *AppInstance and *Cluster. An object is immutable
-// after its decoding.
+// Object is one of *ActorType, *AppEndpoints, *AppExport, *AppInstance and *Cluster. An object is
+// immutable after its decoding.
 type Object interface {
 	Key() Key
 	Origin() Source
@@ -90,8 +90,8 @@ type AppEndpoints struct {
 // first.
 const DefaultName = "*"
 
-// In Kubernetes, where nothing can have that name, a default has another one. That for all namespaces
-// is in DefaultsNamespace, so that whoever may write there decides.
+// In Kubernetes, where nothing can have that name, a default has another one. That for all
+// namespaces is in DefaultsNamespace, so that whoever may write there decides.
 const (
 	KubernetesDefault        = "default.isthmus.dev"
 	KubernetesClusterDefault = "cluster-default.isthmus.dev"
@@ -154,7 +154,7 @@ func (s *AppEndpoints) object() App {
 	return s.App
 }
 
-// OriginOf is where an endpoint was written, or what it is derived from.
+// OriginOf is where an endpoint was written, or the document that it derives from.
 func (s *AppEndpoints) OriginOf(endpoint int) Source {
 	source := s.Source
 	source.Line = int(s.Endpoints[endpoint].Line)

@@ -111,8 +111,8 @@ func (p *Plan) PickAt() (route, address int) {
 	return p.share()
 }
 
-// Address is [Plan.Pick] without the route. It is small enough to be inlined for the most common case,
-// a single address.
+// Address is [Plan.Pick] without the route. It is small enough to be inlined for the most common
+// case, a single address.
 func (p *Plan) Address() string {
 	if p.single != "" {
 		return p.single

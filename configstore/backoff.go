@@ -38,8 +38,8 @@ const (
 	lastRewrite  = 50 * time.Millisecond
 )
 
-// Rewrite makes attempts to write until one is not ErrRaced. Each reads what is there and holds the
-// conditions of the write to it.
+// Rewrite makes attempts to write until one is not ErrRaced. Each reads the store and writes on
+// condition that nothing has changed since.
 func Rewrite(ctx context.Context, attempt func(context.Context) error) error {
 	for try := range rewrites {
 		if err := attempt(ctx); !errors.Is(err, ErrRaced) {

@@ -11,8 +11,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// ClusterIdentity is what tells this cluster from another of its name: the identity of its config store,
-// once that is known. It stays until the service ends, since peers refuse another one beside it.
+// ClusterIdentity is what tells this cluster from another of its name: the identity of its config
+// store, once that is known. It stays until the service ends, since peers refuse another one beside
+// it.
 type ClusterIdentity struct {
 	id    live.Value[string]
 	wrong live.Value[string]
@@ -25,7 +26,7 @@ func (s *ClusterIdentity) Get() string {
 	return id
 }
 
-// Problem is what is wrong with the identity that the store has; empty for nothing.
+// Problem describes the fault of the identity that the store has; empty for nothing.
 func (s *ClusterIdentity) Problem() string {
 	wrong, _ := s.wrong.Load()
 	return wrong
@@ -38,9 +39,9 @@ const (
 	longestIdentityPause = time.Minute
 )
 
-// Follow asks the store once it has been read, again whenever it is back from an outage, and now and
-// then. If an identity has been lost, the store gets the former one. It asks no empty store: that may
-// be one that has lost its data.
+// Follow asks the store once it has been read, again whenever it is back from an outage, and now
+// and then. If an identity has been lost, the store gets the former one. It asks no empty store:
+// that may be one that has lost its data.
 func (s *ClusterIdentity) Follow(ctx context.Context, store Store, status *live.Value[Status]) error {
 	from, ok := store.(Identifier)
 	if !ok {

@@ -35,10 +35,9 @@ type Follower struct {
 	status live.Value[Status]
 }
 
-// NewFollower makes a Follower that hands what changes to apply. The first Change is
-// Full. Those after it are not, and hold only what is not as it was, also when the
-// store had to be read anew. apply is called on the goroutine of Run and must not keep
-// the slices. An error from it ends Run.
+// NewFollower makes a Follower that hands changes to apply. The first Change is Full. Those after
+// it are not, and hold only differences, also when the store had to be read anew. apply is called
+// on the goroutine of Run and must not keep the slices. An error from it ends Run.
 func NewFollower(store Store, apply func(Change) error, log *slog.Logger) *Follower {
 	return &Follower{store: store, apply: apply, log: log}
 }

@@ -45,9 +45,9 @@ const (
 	listFrom = 16 * getsAtOnce
 )
 
-// GetMany gets many objects, in the order of the keys. What is not there, or can't be
-// used, is told for each; the error is for all of them. It asks the store once if that
-// is a [ManyGetter], and otherwise for a few at a time, or for all that it has.
+// GetMany gets many objects, in the order of the keys. A missing or refused object is an error of
+// its own; the error is for all of them. It asks the store once if that is a [ManyGetter], and
+// otherwise for a few at a time, or for all that it has.
 func GetMany(ctx context.Context, from Reader, keys []catalog.Key) ([]Got, error) {
 	if m, ok := from.(ManyGetter); ok {
 		return m.GetMany(ctx, keys)

@@ -15,7 +15,7 @@ import (
 
 // Head is the text of a key that a store rewrites with each batch of writes, in the same
 // transaction. It names the keys that the last batches wrote, so a reader that sees a new head
-// reads just those. Stores need it whose server does not say reliably what has changed.
+// reads just those. Stores need it whose server does not report changes reliably.
 //
 //	isthmus/1
 //	= [{"metadata":{"name":"east"},"spec":{}},null]
@@ -24,18 +24,18 @@ import (
 //
 // The newest batch comes first. A star stands for more keys than there is room for. A line that
 // begins with "=" has the values of the batch below it, null for a deleted key. A person who
-// changes an object by hand appends a plus and its key: "+Cluster/east". The next batch takes
-// those keys over. Any other text means that readers read everything again.
+// changes an object by hand appends a plus and its key: "+Cluster/east". The next batch takes those
+// keys over. Any other text means that readers read everything again.
 //
 // The store in Consul wrote JSON before; [ParseHead] reads that too. A program of that time reads
-// everything when it finds this text, and writes JSON again. So programs of both kinds can share
-// a store.
+// everything when it finds this text, and writes JSON again. So programs of both kinds can share a
+// store.
 type Head struct {
 	Batches  []Batch  // newest first, each with a lower revision than the one before
 	Appended []string // paths that people appended, in their order
 }
 
-// Batch is what was written together.
+// Batch is the keys that were written together.
 type Batch struct {
 	Revision uint64
 	Nonce    string   // tells it from another batch of that revision, in a restored store

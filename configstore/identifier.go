@@ -7,8 +7,8 @@ import (
 	"regexp"
 )
 
-// IdentityPath is the key of the identity in a store of keys and values, below the store's prefix. It
-// is outside of api.KeyPrefix, where every key is an object to a release that does not know it.
+// IdentityPath is the key of the identity in a store of keys and values, below the store's prefix.
+// It is outside of api.KeyPrefix, where every key is an object to a release that does not know it.
 const IdentityPath = "isthmus/identity"
 
 // Identifier is a store that tells the place of its objects from any other place. So a peer tells

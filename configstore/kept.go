@@ -17,7 +17,7 @@ func (k *Kept[T]) Keep(at Version, what T) {
 	k.at, k.what = at, what
 }
 
-// Take is what was kept at a version, once.
+// Take returns the value kept at a version, once.
 func (k *Kept[T]) Take(at Version) (what T, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -106,7 +106,7 @@ func (k KV) describe(paths []string) string {
 	return fmt.Sprintf("%d objects below %s%s", len(paths), k.on.Prefix, api.KeyPrefix)
 }
 
-// List is that of [Reader], of what is watched.
+// List is that of [Reader], within the scope.
 func (k KV) List(ctx context.Context) ([]Stored, []Refusal, error) {
 	ledger := Ledger{Prefix: k.on.Prefix}
 	var all Change
@@ -164,7 +164,8 @@ func Edits(writes []Write, most int) ([]Edit, error) {
 	return edits, CheckWrites(writes)
 }
 
-// Identity is that of [Identifier], in the key [IdentityPath]. Who may not read or write it gets none.
+// Identity is that of [Identifier], in the key [IdentityPath]. Who may not read or write it gets
+// none.
 func (k KV) Identity(ctx context.Context, anew string) (id string, err error) {
 	path := []string{IdentityPath}
 	err = k.Do(ctx, "read or write "+k.describe(path), func(ctx context.Context) error {

@@ -9,9 +9,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Ledger makes Changes of what a key-value store says of its keys: it decodes what is new,
-// leaves the rest alone, and remembers what is refused, so that each Change names all of
-// it. Every backend on keys and values has one for each Watch. It is for one goroutine.
+// Ledger makes Changes of a key-value store's reports. It decodes new values, leaves the rest
+// alone, and remembers refused ones, so that each Change names all of them. Every backend on keys
+// and values has one for each Watch. It is for one goroutine.
 type Ledger struct {
 	// Prefix is what the store has before each path, which is said where something is
 	// refused.
@@ -29,15 +29,14 @@ func (l *Ledger) Reset(pairs []Pair, at Version) Change {
 	return Change{Full: true, Objects: l.decode(pairs), Refused: l.Refused(), Version: at}
 }
 
-// Resume is told the full set of a store that a reader goes on from: of which it has the
-// objects, and the Ledger needs what is refused. It is the state that the next Apply
-// comes after.
+// Resume takes the full set of a store that a reader goes on from. The reader has the objects, and
+// the Ledger needs the refused keys. It is the state that the next Apply comes after.
 func (l *Ledger) Resume(pairs []Pair) {
 	l.refused, l.sorted = nil, nil
 	l.decode(pairs)
 }
 
-// Apply is what has been put and deleted since. No path may be in both, or twice. A
+// Apply takes the pairs that were put and deleted since. No path may be in both, or twice. A
 // deleted path need not have been there.
 func (l *Ledger) Apply(put []Pair, deleted []string, at Version) Change {
 	change := Change{Version: at}
@@ -55,8 +54,8 @@ func (l *Ledger) Apply(put []Pair, deleted []string, at Version) Change {
 	return change
 }
 
-// Refuse refuses what can't be read now, so that the last good object of it stands. It is refused
-// until it is put or deleted.
+// Refuse refuses a key that can't be read now, so that the last good object of it stands. It is
+// refused until it is put or deleted.
 func (l *Ledger) Refuse(path string, err error) {
 	key, keyErr := api.ParseKeyPath(path)
 	if keyErr != nil {

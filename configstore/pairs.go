@@ -17,8 +17,8 @@ type Pair struct {
 	Revision string
 }
 
-// Decode reads pairs into objects, ordered by key, and refuses what is none. It uses
-// every processor: a store of 10,000 objects is read in a fraction of a second.
+// Decode reads pairs into objects, ordered by key, and refuses the others. It uses every processor:
+// a store of 10,000 objects is read in a fraction of a second.
 func Decode(pairs []Pair) ([]Stored, []Refusal) {
 	objects := make([]Stored, len(pairs))
 	refusals := make([]Refusal, len(pairs))
@@ -58,8 +58,8 @@ func decode(p Pair) (Stored, Refusal) {
 	return Stored{Object: obj, Revision: p.Revision}, Refusal{}
 }
 
-// Encode is an object as a key-value store holds it. It refuses what could not be read
-// again, and what is longer than most bytes.
+// Encode is an object as a key-value store holds it. It refuses an object that could not be read
+// again, or is longer than most bytes.
 func Encode(obj catalog.Object, most int) ([]byte, error) {
 	value := api.EncodeJSON(obj)
 	if len(value) > most {

@@ -7,10 +7,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// Pending holds what a store has said and its reader has not taken yet, at most one thing
-// of each path: so a store that tells of every change never waits for a reader that is
-// busy, nothing queues for that reader, and what it gets next is the newest. One goroutine
-// adds while another takes. NewPending makes one.
+// Pending holds the changes that a reader has not taken yet, at most one for each path. So a store
+// never waits for a busy reader, nothing queues, and the reader gets the newest state next. One
+// goroutine adds while another takes. NewPending makes one.
 type Pending struct{ *live.Inbox[pending] }
 
 type pending struct {
@@ -43,8 +42,8 @@ func (p *Pending) Commit(at Version) {
 	})
 }
 
-// Take returns what has been committed since the last Take, as Ledger.Apply takes it, and
-// the version of the last Commit.
+// Take returns the commits since the last Take, as Ledger.Apply takes it, and the version of the
+// last Commit.
 func (p *Pending) Take() (put []Pair, deleted []string, at Version) {
 	p.Look(func(held *pending) {
 		for _, path := range slices.Sorted(maps.Keys(held.committed)) {

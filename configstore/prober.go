@@ -22,8 +22,8 @@ type Prober interface {
 	MayWrite(ctx context.Context) error
 }
 
-// Lacker is a store whose server may lack something that Isthmus wants of it, though it can be read and
-// written.
+// Lacker is a store whose server may lack something that Isthmus wants of it, though it can be read
+// and written.
 type Lacker interface {
 	// Lacks returns what that is, each with what to do behind a semicolon. It is asked again and
 	// again, and changes nothing.

@@ -41,8 +41,8 @@ type narrowed struct {
 	scope Scope
 }
 
-// Watch leaves out what is not in the scope. What is refused and can't be told to be an
-// object is left in: it may be the file with the app's selection.
+// Watch leaves out objects beyond the scope. A refusal without a key stays: it may be the file with
+// the app's selection.
 func (n narrowed) Watch(ctx context.Context, from Version, deliver func(Change) error) error {
 	return n.ReadWriter.Watch(ctx, from, func(c Change) error {
 		in := Change{Full: c.Full, Version: c.Version}

@@ -30,8 +30,8 @@ func (s *Set) All() []Stored {
 	})
 }
 
-// Apply makes a change and returns what it comes to: never Full, with nothing in it
-// that is as it was before.
+// Apply makes a change and returns the differences: never Full, without anything that is as it was
+// before.
 func (s *Set) Apply(c Change) Change {
 	if s.objects == nil {
 		s.objects = make(map[catalog.Key]Stored, len(c.Objects))

@@ -1,23 +1,21 @@
-// Package configstore is the contract of the stores that hold a cluster's objects:
-// how they are watched and how they are written. It has no backend: each has a folder
-// of its own, and package configstore/open knows them all.
+// Package configstore is the contract of the stores that hold a cluster's objects: how they are
+// watched and how they are written. It has no backend: each has a folder of its own, and package
+// configstore/open knows them all.
 //
-// # What a store promises to who watches it
+// # Promises of a store to its watchers
 //
-//   - The full set comes first: the first [Change] of a Watch is Full, unless the Watch
-//     goes on from a version that the store still knows.
-//   - Then changes, in the order of the store, none lost and none twice. What was
-//     written together arrives together.
-//   - A Watch that goes on from a version says at once what has changed since, even if
-//     that is nothing: so its reader knows that the store is there.
-//   - Failing is not empty. What can't be read ends the Watch with an error; only what
-//     the store says is gone, is gone.
-//   - A bad object is refused by name, and the rest stand. Its last good object stays
-//     with whoever has it.
-//   - What derives from documents of other standards comes by a Watch too, where nothing of the
-//     same name is written; see package derived. A [Reader] has the written objects only.
-//   - A slow reader holds nobody up, nothing queues for it, and what it gets next is
-//     the newest state.
+//   - The full set comes first: the first [Change] of a Watch is Full, unless the Watch goes on
+//     from a version that the store still knows.
+//   - Then changes, in the order of the store, none lost and none twice. A batch arrives together.
+//   - A Watch that goes on from a version delivers the changes since at once, even none. So its
+//     reader knows that the store is there.
+//   - Failing is not empty. A store that can't be read ends the Watch with an error. Only a
+//     deletion that the store reports is one.
+//   - A bad object is refused by name, and the rest stand. Its last good object stays with its
+//     readers.
+//   - Objects derived from documents of other standards come by a Watch too, unless one of the same
+//     name is written; see package derived. A [Reader] has the written objects only.
+//   - A slow reader holds nobody up, nothing queues for it, and it gets the newest state next.
 //
 // Package configstore/storetest holds every backend to this.
 package configstore
@@ -40,8 +38,8 @@ type Stored struct {
 	Revision string // changes when the object does; never empty
 }
 
-// Change is what has changed in a store. It is the reader's once delivered, but the
-// objects in it are shared and immutable.
+// Change is the news from a store. It is the reader's once delivered, but the objects in it are
+// shared and immutable.
 type Change struct {
 	// Full says that Objects is the complete set: what it does not hold is gone, but
 	// for what Refused names.
@@ -95,7 +93,7 @@ type Reader interface {
 	List(ctx context.Context) ([]Stored, []Refusal, error)
 }
 
-// Writer is the side of a store that is written: what is written over is looked at first.
+// Writer is the side of a store that is written, and read before a write.
 type Writer interface {
 	Reader
 
@@ -133,7 +131,7 @@ func (w Write) Key() catalog.Key {
 	return w.Delete
 }
 
-// Errors that a caller decides on. They come wrapped in what was tried.
+// Errors that a caller decides on. They come wrapped in a description of the attempt.
 var (
 	// ErrNotFound says that there is no such object.
 	ErrNotFound = errors.New("no such object")

@@ -36,9 +36,9 @@ const (
 // errBootstrapTLS refuses versions of TLS whose exporter does not stand for the whole handshake.
 var errBootstrapTLS = errors.New("identity: a bootstrap takes TLS 1.3")
 
-// BootstrapCredentials are for both ends of a bootstrap, which accept any certificate of a Dapr app.
-// The messages on the connection have to prove the rest: see [BootstrapOf] and [VerifyBootstrap]. It
-// needs an identity, so insecure sources have none: the result is nil.
+// BootstrapCredentials are for both ends of a bootstrap, which accept any certificate of a Dapr
+// app. The messages on the connection have to prove the rest: see [BootstrapOf] and
+// [VerifyBootstrap]. It needs an identity, so insecure sources have none: the result is nil.
 func (s *Source) BootstrapCredentials() credentials.TransportCredentials {
 	if s.Insecure() {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// The headers in which a sidecar tells its app who makes a call. It takes out what a caller has sent
-// in them.
+// The headers in which a sidecar names the caller to its app. It takes out those that a caller has
+// sent.
 const (
 	CallerHeader        = "Isthmus-Caller"         // the SPIFFE ID of the caller's certificate
 	CallerClusterHeader = "Isthmus-Caller-Cluster" // the cluster's name, where the certificate tells

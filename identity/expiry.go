@@ -58,8 +58,8 @@ func (t *Trusted) soon() time.Duration {
 	return life / 3
 }
 
-// Advice says what is wrong in a state, or will be, and what to do. Both are empty if nothing is,
-// and the error alone may say both.
+// Advice names the fault of a state, or the one to come, and the cure. Both are empty if nothing
+// is, and the error alone may say both.
 func (t *Trusted) Advice(state CertificateState) (what, fix string) {
 	failed := ""
 	if t.Err != nil {

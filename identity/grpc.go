@@ -111,11 +111,11 @@ type authInfo struct {
 	own  *tls.Certificate // that this end has presented
 }
 
-// Stranger is the error of a handshake with somebody who has no certificate of a Dapr app, such as
-// a load balancer that ends TLS.
+// Stranger is the error of a handshake with a peer without a Dapr app's certificate, such as a load
+// balancer that ends TLS.
 type Stranger struct{ Err error }
 
-// Error is what is missing.
+// Error names the missing certificate.
 func (s *Stranger) Error() string { return s.Err.Error() }
 
 // Unwrap is the same.

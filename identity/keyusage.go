@@ -51,7 +51,7 @@ type Untimely struct {
 	why string
 }
 
-// Error is the error, and what it tells of the clocks.
+// Error is the error, with a hint about the clocks.
 func (u *Untimely) Error() string { return fmt.Sprintf("%v; %s", u.err, u.why) }
 
 // Unwrap is the error of x509.

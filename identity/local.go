@@ -44,7 +44,7 @@ type localInfo struct {
 // AuthType is that of [credentials.AuthInfo].
 func (localInfo) AuthType() string { return "local" }
 
-// FromLocal returns who calls through a server with [LocalCredentials], in words for a log.
+// FromLocal returns the caller at a server with [LocalCredentials], in words for a log.
 func FromLocal(ctx context.Context) (user string, ok bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

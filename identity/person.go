@@ -16,7 +16,7 @@ func FromPerson(ctx context.Context) (name string, ok bool) {
 	return name, ok
 }
 
-// Caller names who makes a gRPC call, in words for a log.
+// Caller names the caller of a gRPC method, in words for a log.
 func Caller(ctx context.Context) string {
 	if name, ok := FromPerson(ctx); ok {
 		return name

@@ -80,7 +80,8 @@ type counts struct {
 // Ended counts how the app answered a call that was let in, and how long it took for that.
 func (c *Caller) Ended(end traffic.End, took time.Duration) { c.ended.Add(end, took) }
 
-// IsNeighbour tells whether the caller is an app of this cluster's trust domain in the app's namespace.
+// IsNeighbour tells whether the caller is an app of this cluster's trust domain in the app's
+// namespace.
 func (c *Caller) IsNeighbour() bool {
 	return c.App.Namespace == c.guard.self.App.Namespace && c.guard.owns(c.Principal)
 }
@@ -157,8 +158,8 @@ func (g *Guard) Caller(p catalog.Principal) *Caller {
 func (g *Guard) Unknown() *Caller { return g.unknown }
 
 // Open is Admit for a call that may last. The context that it returns ends, with the refusal as its
-// cause, soon after nothing lets the caller in any more. The caller of Open calls done when the call
-// has ended.
+// cause, soon after nothing lets the caller in any more. The caller of Open calls done when the
+// call has ended.
 func (c *Caller) Open(ctx context.Context) (_ context.Context, done func(), err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	call, g := &openCall{c, end}, c.guard

@@ -12,11 +12,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// ResolveID is one lookup with the choice of an address, for callers without a dialer that chooses for
-// each call. It follows the rules in the order of the design: this app itself, then the view. It waits
-// only while there is no view yet or, without a service, while the local resolver has to be asked for
-// the first time. Otherwise it does no I/O, takes no lock, and allocates nothing when it succeeds. Its
-// errors are [catalog.Refusal]s.
+// ResolveID is one lookup with the choice of an address, for callers without a dialer that chooses
+// for each call. It follows the rules in the order of the design: this app itself, then the view.
+// It waits only while there is no view yet or, without a service, while the local resolver has to
+// be asked for the first time. Otherwise it does no I/O, takes no lock, and allocates nothing when
+// it succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
 		_, d, err := r.traced(ctx, parent, app, (*catalog.Entry).Explain)
@@ -32,8 +32,8 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 	return e.Address(), nil
 }
 
-// Find is [Resolver.ResolveID] without the choice of an address. It returns the app's entry, which has
-// one, or nil for this app itself.
+// Find is [Resolver.ResolveID] without the choice of an address. It returns the app's entry, which
+// has one, or nil for this app itself.
 func (r *Resolver) Find(ctx context.Context, app catalog.App) (*catalog.Entry, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
 		e, _, err := r.traced(ctx, parent, app, (*catalog.Entry).Outline)
@@ -127,8 +127,7 @@ func (r *Resolver) notReady(app catalog.App, waited time.Duration, cause string)
 		r.self.App, app, waited, r.contact.source, strings.TrimPrefix(cause, r.contact.source+": "))}
 }
 
-// Explain makes one lookup and says why it ended as it did, and how old what it was
-// made from is.
+// Explain makes one lookup and says why it ended as it did, and the age of its view.
 func (r *Resolver) Explain(ctx context.Context, app catalog.App) catalog.Decision {
 	d := r.decide(ctx, app)
 	if why := r.contact.why(); why != "" && d.Outcome != catalog.NotReady {

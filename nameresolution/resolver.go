@@ -116,9 +116,9 @@ func New(opts Options) *Resolver {
 	return &Resolver{opts: opts, log: opts.Logger}
 }
 
-// Init reads the configuration that daprd hands over and starts to get the view. It
-// waits for nothing and fails only for a mistake in the configuration. ctx bounds
-// Init itself: what it starts ends with [Resolver.Close].
+// Init reads the configuration that daprd hands over and starts to get the view. It waits for
+// nothing and fails only for a mistake in the configuration. ctx bounds Init itself. Its goroutines
+// end with [Resolver.Close].
 func (r *Resolver) Init(_ context.Context, configuration any, self Instance) error {
 	cfg, err := parseConfig(configuration)
 	if err != nil {
@@ -216,8 +216,8 @@ func (r *Resolver) Failed(app catalog.App, address string) {
 	}
 }
 
-// RetryCutOff tells whether a call that a lost gateway cut off is to be tried again
-// through another gateway, for whoever dials gateway names.
+// RetryCutOff tells whether a call that a lost gateway cut off is to be tried again through another
+// gateway, for callers that dial gateway names.
 func (r *Resolver) RetryCutOff() bool { return r.retry }
 
 // Drain takes this sidecar out of the views of others, and returns once all of them

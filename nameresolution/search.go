@@ -114,7 +114,7 @@ func (s *search) usable(only bool) []string {
 	return up
 }
 
-// String says what was found, for people.
+// String describes the search, for people.
 func (s *search) String() string {
 	var down []string
 	for _, p := range s.places {

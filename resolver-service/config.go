@@ -193,7 +193,7 @@ type Gateway struct {
 	Advertise      []string      `yaml:"advertise"` // addresses at which other clusters reach it, for invitations
 }
 
-// Log says what is logged to standard error, and how.
+// Log says which lines go to standard error, and how.
 type Log struct {
 	Level  string `yaml:"level"`
 	Format string `yaml:"format"`
@@ -211,8 +211,8 @@ const (
 	selectNone  = "none"
 )
 
-// Load reads and checks a file. The error has a line for each mistake:
-// file:line:column: path: what is wrong; what to do.
+// Load reads and checks a file. The error has a line for each mistake: file:line:column: path: the
+// mistake; the cure.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

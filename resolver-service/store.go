@@ -91,8 +91,8 @@ func (s Store) Name() string {
 	return ""
 }
 
-// Open opens the store for a reader of so much of it. A store with a server need not be
-// there: what is wrong with it is for those to see who read or write.
+// Open opens the store for a reader of so much of it. A store with a server need not be there:
+// readers and writers see its errors.
 func (s Store) Open(scope configstore.Scope, log *slog.Logger) (configstore.ReadWriter, error) {
 	chosen := s.chosen()
 	if len(chosen) != 1 {
@@ -146,8 +146,8 @@ func (c *Config) announceNewStore(log *slog.Logger) error {
 	return nil
 }
 
-// LoadStore reads the store that a file names: an isthmus.yaml, or one with only the
-// "store" of one. It is as strict as [Load] with what is there.
+// LoadStore reads the store that a file names: an isthmus.yaml, or one with only the "store" of
+// one. It is as strict as [Load] with the keys of the file.
 func LoadStore(path string) (Store, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

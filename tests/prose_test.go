@@ -2,7 +2,13 @@ package tests
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -54,6 +60,82 @@ func TestPlainWords(t *testing.T) {
 			t.Errorf("%s: %s", path, complaint)
 		}
 	}
+}
+
+// fewSentences is how many a package has at least that is measured: fewer say little about its words.
+const fewSentences = 20
+
+// unmeasured are packages whose comments are still to be made plain.
+var unmeasured = []string{"internal/traffic"}
+
+// TestPlainComments holds the comments of each package's exported names to the rules of pages.
+func TestPlainComments(t *testing.T) {
+	for folder, text := range exportedComments(t) {
+		if slices.Contains(unmeasured, folder) || prose.Measure(text).Sentences < fewSentences {
+			continue
+		}
+		for _, complaint := range complaints(text) {
+			t.Errorf("comments in %s: %s", folder, complaint)
+		}
+	}
+}
+
+// exportedComments are the comments of what packages export, by folder, without tests and tools.
+func exportedComments(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		name := filepath.ToSlash(strings.TrimPrefix(path, "../"))
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && below(name, "tests", "tools", "examples", "bin", ".git"):
+			return fs.SkipDir
+		case d.IsDir(), !strings.HasSuffix(name, ".go"), strings.HasSuffix(name, "_test.go"), strings.HasSuffix(name, ".pb.go"), strings.HasSuffix(name, "_templ.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		all[filepath.Dir(name)] += commentsOf(file)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// commentsOf are the comments of a file's exported names, a paragraph each.
+func commentsOf(file *ast.File) string {
+	comments := []*ast.CommentGroup{file.Doc}
+	for _, decl := range file.Decls {
+		switch decl := decl.(type) {
+		case *ast.FuncDecl:
+			if decl.Name.IsExported() {
+				comments = append(comments, decl.Doc)
+			}
+		case *ast.GenDecl:
+			for _, spec := range decl.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					if spec.Name.IsExported() {
+						comments = append(comments, decl.Doc, spec.Doc)
+					}
+				case *ast.ValueSpec:
+					if spec.Names[0].IsExported() {
+						comments = append(comments, decl.Doc, spec.Doc)
+					}
+				}
+			}
+		}
+	}
+	var text strings.Builder
+	for _, c := range slices.Compact(comments) {
+		text.WriteString(c.Text() + "\n")
+	}
+	return text.String()
 }
 
 func TestComplaints(t *testing.T) {

@@ -28,9 +28,8 @@ func NewLookups(cluster string, caller catalog.App, spanFromContext func(context
 	return &Lookups{parent: spanFromContext, cluster: OriginCluster.String(cluster), caller: Caller.String(caller.String())}
 }
 
-// Parent is the span that a lookup is part of, if that is to have one: the trace is sampled
-// and being recorded. Otherwise it is nil, and cost what it takes to see that: Parent
-// allocates nothing.
+// Parent is the span that a lookup is part of, if that is to have one: the trace is sampled and
+// being recorded. Otherwise it is nil, and cheap: Parent allocates nothing.
 func (l *Lookups) Parent(ctx context.Context) trace.Span {
 	if l == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Accepted are YAML texts of one object each, at the bounds of what is taken.
+// Accepted are YAML texts of one object each, at the bounds of the rules.
 func Accepted() map[string]string {
 	const shop, east = "{namespace: shop, name: checkout}", "{name: east}"
 	cluster := func(spec string) string { return Object("Cluster", east, spec) }

@@ -9,7 +9,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Refusal is a YAML text with one mistake, and what is said of it.
+// Refusal is a YAML text with one mistake, and its error.
 type Refusal struct{ Name, Text, Want string }
 
 // Selection is an AppEndpoints whose endpoints begin in line 6.
@@ -22,7 +22,7 @@ func Object(kind, metadata, spec string) string {
 	return fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: %s\nmetadata: %s\nspec: %s\n", kind, metadata, spec)
 }
 
-// Refusals are texts with one mistake each, and what is said of it.
+// Refusals are texts with one mistake each, and its error.
 func Refusals() []Refusal {
 	const shop = "{namespace: shop, name: checkout}"
 	long := strings.Repeat("a", 59)

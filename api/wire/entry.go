@@ -77,9 +77,9 @@ func appendEntry(m []byte, e *catalog.Entry) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(m, entryDigest, protowire.Fixed64Type), xxhash.Sum64(m))
 }
 
-// Digest is the digest of an entry's message: over the fields before it, as AppendPut writes them. A
-// sidecar that comes back says what it has by it, and is sent only what differs. A field
-// that a later version adds leaves it as it is where the field is not set.
+// Digest is the digest of an entry's message: over the fields before it, as AppendPut writes them.
+// A sidecar that comes back names its entries by it, and is sent only what differs. A field that a
+// later version adds leaves it as it is where the field is not set.
 func Digest(e *catalog.Entry) uint64 {
 	var room [1024]byte
 	m := appendEntry(room[:0], e)

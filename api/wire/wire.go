@@ -1,6 +1,5 @@
-// Package wire turns the values of catalog into the messages of the services, and
-// back. What comes back is checked: no message makes a value that catalog's rules
-// can't handle.
+// Package wire turns the values of catalog into the messages of the services, and back. It checks
+// messages: none makes a value that catalog's rules can't handle.
 package wire
 
 import (

@@ -1,5 +1,5 @@
-// Command isthmus-demo starts two clusters on this machine and shows what Isthmus does. It is a program
-// of its own, so that isthmus has nothing in it that starts clusters.
+// Command isthmus-demo starts two clusters on this machine and shows what Isthmus does. It is a
+// program of its own, so that isthmus has nothing in it that starts clusters.
 package main
 
 import (

@@ -23,7 +23,7 @@ type setting struct {
 	group           int // of settings that exclude each other: where one is said, the rest is not looked for
 }
 
-// Groups of settings: where the service is, who asks, and who is expected to answer.
+// Groups of settings: where the service is, the user, and the expected service.
 const (
 	alone = iota
 	place

@@ -20,7 +20,7 @@ import (
 // bridgePath is what bridges call each other by, as a method of service invocation.
 const bridgePath = "/isthmus/actors"
 
-// The headers between bridges. What they name is escaped as a part of a path.
+// The headers between bridges. Names in them are escaped as a part of a path.
 const (
 	headerPrefix  = "Isthmus-"
 	typeHeader    = headerPrefix + "Actor-Type"

@@ -2,9 +2,9 @@
 // behind a sidecar of its own, one for each namespace of a cluster.
 //
 // For callers of its cluster it hosts the actor types that other clusters own, by Dapr's public API
-// for actor hosts, and passes each call on to the bridge of the owner cluster by service invocation.
-// For other clusters it calls the actors that this cluster owns, by the actor API of its sidecar.
-// docs/explanation/actors.md says why it is built so.
+// for actor hosts, and passes each call on to the bridge of the owner cluster by service
+// invocation. For other clusters it calls the actors that this cluster owns, by the actor API of
+// its sidecar. docs/explanation/actors.md says why it is built so.
 package actors
 
 import (

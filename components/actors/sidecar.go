@@ -15,14 +15,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// Sidecar is the bridge's own sidecar, which has the bridge's tokens. Run is called once; Restart has
-// it read its app's configuration again, and returns once it is about to.
+// Sidecar is the bridge's own sidecar, which has the bridge's tokens. Run is called once; Restart
+// has it read its app's configuration again, and returns once it is about to.
 type Sidecar interface {
 	Run(context.Context, Tokens) error
 	Restart(context.Context, Tokens) error
 }
 
-// Injected is a sidecar that somebody else starts, as Kubernetes does, and starts again when it ends.
+// Injected is a sidecar that somebody else starts, as Kubernetes does, and starts again when it
+// ends.
 type Injected struct{ Daprd string } // host:port of its HTTP API
 
 // Run fails if the sidecar takes calls of others. Otherwise it returns when the sidecar has ended

@@ -15,8 +15,8 @@ import (
 )
 
 // Tokens are how a bridge and its sidecar know each other, on a machine or in a pod with others:
-// those of Dapr. Whoever has the first is believed about who calls, and whoever has the second may
-// call other clusters' bridges as this one.
+// those of Dapr. The holder of the first is believed about the caller, and the holder of the second
+// may call other clusters' bridges as this one.
 type Tokens struct {
 	app string // the sidecar shows it to the bridge
 	api string // the bridge shows it to the sidecar

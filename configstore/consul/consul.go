@@ -1,18 +1,17 @@
 // Package consul is the config store in Consul's KV, by its HTTP API
 // (https://developer.hashicorp.com/consul/api-docs/kv), for Consul 1.14 and newer.
 //
-// Each object is a key, as in every key-value store. Beside them, under the same prefix,
-// is the key ".changes": which keys the last few writes by Isthmus touched, and what the
-// newest made of them. It is written in the same transaction as they are.
+// Each object is a key, as in every key-value store. Beside them, under the same prefix, is the key
+// ".changes": it names the keys of the last few writes by Isthmus, and has the values of the
+// newest. It is written in the same transaction.
 //
-// Consul tells a watcher that something under a prefix has changed, and not what; to ask
-// for the prefix is to get all of it. So a Watch waits with a question whose answer is
-// small (the names of the first level), and with another one for ".changes", and takes what
-// that says; or reads the few keys that it names, in one transaction, where it does not
-// have the values. What ".changes" does not explain was written by somebody else's
-// hand; then what it was is searched for, or everything is read. A writer of each sort in the same
-// few milliseconds could be taken for one: so a while after a change that was believed,
-// everything is read once, to be sure.
+// Consul tells a watcher that something under a prefix has changed, but not the key. An answer
+// about the prefix has all of its keys. So a Watch waits with a question whose answer is small (the
+// names of the first level), and with another one for ".changes". It takes the values there, or
+// reads the few keys that ".changes" names, in one transaction. Any other change is by another
+// program. Then the Watch searches for it, or reads everything. It could take writers of both sorts
+// in the same few milliseconds for one. So a while after a change by ".changes", it reads
+// everything once.
 package consul
 
 import (
@@ -67,8 +66,8 @@ var (
 	_ configstore.ManyGetter = (*Store)(nil)
 )
 
-// Open checks the settings. It asks nothing of Consul yet: who is away shows when it is
-// needed.
+// Open checks the settings. It asks nothing of Consul yet: an agent that is away shows at the first
+// call.
 func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	if err := c.check(); err != nil {
 		return nil, err

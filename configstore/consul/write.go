@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/consul/agent"
 )
 
-// MaxBatch is how many objects can be written at once: what Consul takes in a transaction,
-// less the key that says what was changed.
+// MaxBatch is how many objects can be written at once: as many as a transaction of Consul takes,
+// less the key that names them.
 const MaxBatch = maxOps - 1
 
 // MaxObject is how many bytes of JSON an object can have, by Consul's own limit for a value

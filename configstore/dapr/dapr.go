@@ -1,15 +1,14 @@
-// Package dapr is the config store on any Dapr configuration store of components-contrib:
-// it takes the YAML of the component that the user has.
+// Package dapr is the config store on any Dapr configuration store of components-contrib: it takes
+// the YAML of the component that the user has.
 //
-// Dapr's interface can subscribe to keys, and get them one by one. It can't list, can't
-// write, and does not say when a subscription has ended; and to subscribe by it to Redis or
-// PostgreSQL can end the process (redis_listen.go, postgres_listen.go). So what it does well
-// is taken from it: the component's YAML, its settings, the clients made of them, and
-// Subscribe for the other stores. What is told is taken for a hint only. What the store
-// holds is read by the store's own protocol with the same settings, several keys at one
-// moment; and writes are made so, in a transaction that writes a configstore.Head with them.
-// A reader looks at the head every few seconds: this finds what a lost notification has not
-// told, and a server that is gone.
+// Dapr's interface can subscribe to keys, and get them one by one. It can't list, can't write, and
+// does not say when a subscription has ended; and to subscribe by it to Redis or PostgreSQL can end
+// the process (redis_listen.go, postgres_listen.go). So the package takes from it only the parts
+// that work well: the component's YAML, its settings, the clients made of them, and Subscribe for
+// the other stores. A notification is only a hint. The values are read by the store's own protocol
+// with the same settings, several keys at one moment; and writes are made so, in a transaction that
+// writes a configstore.Head with them. A reader looks at the head every few seconds: this finds
+// changes without a notification, and a server that is gone.
 //
 // Azure App Configuration has no such engine here and is read by Dapr's interface alone.
 // docs/reference/stores/dapr.md says what that means for users.

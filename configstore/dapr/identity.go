@@ -12,8 +12,8 @@ var _ configstore.Identifier = (*Store)(nil)
 // errThere ends a commit that has nothing to write.
 var errThere = errors.New("another has written it")
 
-// Identity is that of configstore.Identifier. It is written without a head, which says that there are
-// objects: a store that has lost its data must not look as if it was emptied on purpose.
+// Identity is that of configstore.Identifier. It is written without a head, which says that there
+// are objects: a store that has lost its data must not look as if it was emptied on purpose.
 func (s *Store) Identity(ctx context.Context, anew string) (id string, err error) {
 	err = s.with(ctx, "read or write "+s.config.Prefix+identityPath, func(ctx context.Context, l *lease) error {
 		to, ok := l.engine.(writer)

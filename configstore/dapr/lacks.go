@@ -22,8 +22,8 @@ type lacker interface {
 	lacks(ctx context.Context, every time.Duration) (what string, known bool, err error)
 }
 
-// Lacks is that of configstore.Lacker. Where the server doesn't tell whether it notifies, what readers
-// have found out counts, until they are told of a change again.
+// Lacks is that of configstore.Lacker. Where the server doesn't tell whether it notifies, what
+// readers have found out counts, until they are told of a change again.
 func (s *Store) Lacks(ctx context.Context) (all []string, err error) {
 	err = s.with(ctx, "ask for settings", func(ctx context.Context, l *lease) error {
 		what, known := "", false
@@ -73,7 +73,8 @@ func (r *redisEngine) lacks(ctx context.Context, every time.Duration) (what stri
 	return untold(kindRedis, every), true, nil
 }
 
-// tooLong is PostgreSQL's word for a notification of more than 8,000 bytes, of code invalidParameter.
+// tooLong is PostgreSQL's word for a notification of more than 8,000 bytes, of code
+// invalidParameter.
 const (
 	invalidParameter = "22023"
 	tooLong          = "payload string too long"

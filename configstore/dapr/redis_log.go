@@ -8,8 +8,8 @@ import (
 	redis9 "github.com/redis/go-redis/v9"
 )
 
-// Printf takes what the clients of Redis would write to standard error: each failed connection, which
-// our own errors tell anyway.
+// Printf takes what the clients of Redis would write to standard error: each failed connection,
+// which our own errors tell anyway.
 func (b *daprLogger) Printf(_ context.Context, format string, args ...any) { b.Infof(format, args...) }
 
 var redisLogOnce sync.Once

@@ -26,7 +26,7 @@ type Objects struct {
 	log       *slog.Logger
 }
 
-// New makes Objects without documents, which logs what has no equivalent.
+// New makes Objects without documents, which logs the parts of documents that have no equivalent.
 func New(log *slog.Logger) *Objects {
 	return &Objects{
 		set: smimcs.NewSet(), objects: map[catalog.Key]configstore.Stored{}, outranked: map[catalog.Key]configstore.Refusal{},
@@ -102,7 +102,7 @@ func derivedOf(object catalog.Object) configstore.Stored {
 	return configstore.Stored{Object: object, Revision: hex.EncodeToString(sum[:8])}
 }
 
-// Refused is what is not taken as it is, and why.
+// Refused lists the documents that are not taken as they are, and why.
 func (d *Objects) Refused() (all []configstore.Refusal) {
 	for _, r := range d.outranked {
 		all = append(all, r)

@@ -1,15 +1,15 @@
-// Package embedded is the config store that needs no server: one file, kept by
-// go.etcd.io/bbolt. What a Write has acknowledged survives kill -9 and a power cut.
+// Package embedded is the config store that needs no server: one file, kept by go.etcd.io/bbolt. An
+// acknowledged Write survives kill -9 and a power cut.
 //
-// The file has three buckets. "objects" has each object under its key (api.KeyPath) as
-// the revision of its last write and its JSON. "history" has, for the last
-// HistoryLength writes, which keys each touched, and a nonce. "meta" has the revision
-// and its nonce. A Version is a revision with its nonce, so that a file that was put
-// back from a backup and written since is not taken for the one that a reader knew.
+// The file has three buckets. "objects" has each object under its key (api.KeyPath) as the revision
+// of its last write and its JSON. "history" has, for the last HistoryLength writes, which keys each
+// touched, and a nonce. "meta" has the revision and its nonce. A Version is a revision with its
+// nonce, so that a file that was put back from a backup and written since is not taken for the one
+// that a reader knew.
 //
-// One process has the file open at a time. Watchers are told of a write after its
-// commit, and read what has changed since they last read; no read transaction is open
-// while a reader is busy, so a slow one holds up nothing.
+// One process has the file open at a time. Watchers are told of a write after its commit, and read
+// the changes since they last read; no read transaction is open while a reader is busy, so a slow
+// one holds up nothing.
 package embedded
 
 import (
@@ -33,8 +33,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// HistoryLength is how many writes a reader may have missed and still be told just what
-// has changed. After more it gets the full set.
+// HistoryLength is how many writes a reader may have missed and still be told the changes alone.
+// After more it gets the full set.
 const HistoryLength = 4096
 
 // lockWait is how long Open waits for another process to let go of the file: long

@@ -10,15 +10,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// What objects were is kept in three more buckets, which a program that knows nothing
-// of them leaves alone. A write touches a few entries of each, however many there are.
+// Earlier states of objects are in three more buckets, which a program that knows nothing of them
+// leaves alone. A write touches a few entries of each, however many there are.
 //
 //	written     path                            → revision and time of its last write
 //	past        path, NUL, revision             → replaced, time, deleted, JSON
 //	past-order  replaced, revision, path        → bytes of the entry in past
 //
-// "replaced" is the revision of the whole store from which on the object was another:
-// what was replaced longest ago is forgotten first. meta has the bytes of all entries.
+// "replaced" is the revision of the whole store from which on the object was another: the oldest
+// entries are forgotten first. meta has the bytes of all entries.
 var (
 	writtenBucket   = []byte("written")
 	pastBucket      = []byte("past")

@@ -1,15 +1,14 @@
-// Package etcd is the config store in etcd, version 3: objects are keys with JSON below an
-// optional prefix, written by transactions and watched from a revision.
+// Package etcd is the config store in etcd, version 3: objects are keys with JSON below an optional
+// prefix, written by transactions and watched from a revision.
 //
-// A Watch reads the full set at one revision, page by page, and then watches from the next
-// on a stream of its own. It does so below the client library's watcher, which reconnects
-// by itself and says nothing of it: then nobody would know that the store is away, nor
-// that what answers at its address has since been put back to a backup. Here a stream that
-// ends, ends the Watch, and the next Watch asks first whether the server still is the one
-// that the Version is of; see version.go.
+// A Watch reads the full set at one revision, page by page, and then watches from the next on a
+// stream of its own. The client library's watcher reconnects by itself and hides that. So nobody
+// would learn that the store is away, or was put back to a backup. Here the end of a stream ends
+// the Watch. The next Watch first asks whether the server is the one of the Version; see
+// version.go.
 //
-// The stream is read as fast as the server sends, into a configstore.Pending, so that a
-// reader that is busy neither holds up the server nor has anything queue for it.
+// The Watch reads the stream as fast as the server sends, into a configstore.Pending. So a busy
+// reader holds up no server, and nothing queues for it.
 package etcd
 
 import (

@@ -14,10 +14,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// History is that of configstore.Historian. It asks for one version after the other, back
-// to where the server has compacted its history. etcd can't be asked when a key was
-// deleted: that is found by looking ever further back for a revision at which it was
-// there. An object that was made and deleted again between two looks is not found.
+// History is that of configstore.Historian. It asks for one version after the other, back to where
+// the server has compacted its history. etcd can't say when a key was deleted. So History looks
+// ever further back for a revision that has the key. An object that was made and deleted again
+// between two looks is not found.
 func (s *Store) History(ctx context.Context, key catalog.Key, most int) ([]configstore.Past, error) {
 	h := history{store: s, key: s.config.Prefix + api.KeyPath(key), most: most}
 	err := s.Do(ctx, "history of "+h.key, func(ctx context.Context) error {

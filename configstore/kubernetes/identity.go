@@ -15,8 +15,8 @@ var _ configstore.Identifier = (*Store)(nil)
 // systemNamespace is a namespace that every Kubernetes cluster has, and keeps.
 const systemNamespace = "kube-system"
 
-// Identity is that of configstore.Identifier: the uid of kube-system. It is empty for an account that
-// may not get that namespace.
+// Identity is that of configstore.Identifier: the uid of kube-system. It is empty for an account
+// that may not get that namespace.
 func (s *Store) Identity(ctx context.Context, _ string) (string, error) {
 	var namespace struct{ Metadata meta }
 	err := s.look(ctx, "get the namespace "+systemNamespace, "/api/v1/namespaces/"+systemNamespace, &namespace)

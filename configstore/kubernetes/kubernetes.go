@@ -1,14 +1,14 @@
-// Package kubernetes is the config store of whoever runs on Kubernetes: each object is a
-// custom resource of the same kind. deploy/kubernetes has the definitions and the roles.
+// Package kubernetes is the config store of whoever runs on Kubernetes: each object is a custom
+// resource of the same kind. deploy/kubernetes has the definitions and the roles.
 //
-// A resource's name and namespace are those of the object, its spec is the object's. A
-// revision is the resource's metadata.generation with its uid, which change when the
-// spec does and not when somebody writes a label or a status. A Version is the
-// resourceVersion that each of the kinds has been read up to.
+// A resource's name and namespace are those of the object, its spec is the object's. A revision is
+// the resource's metadata.generation with its uid, which change when the spec does and not when
+// somebody writes a label or a status. A Version is the resourceVersion that each of the kinds has
+// been read up to.
 //
-// Nothing is listed while all is well: a Watch lists each kind once and then keeps one
-// request open for it, which the API server ends every half an hour or so and which then
-// goes on where it was. Kubernetes writes one object at a time, so a batch holds one.
+// A Watch lists each kind once, and then keeps one request open for it. The API server ends that
+// every half an hour or so, and the next one goes on where it was. Kubernetes writes one object at
+// a time, so a batch holds one.
 package kubernetes
 
 import (
@@ -38,7 +38,7 @@ type Config struct {
 	Translate []string `yaml:"translate,omitempty" json:"translate,omitempty"`
 }
 
-// Check tells what is wrong without reading a file.
+// Check returns the mistakes that show without reading a file.
 func (c *Config) Check() error {
 	if err := smimcs.CheckStandards("translate", c.Translate); err != nil {
 		return err
@@ -86,7 +86,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// Close ends every Watch and call, waits for them and for what is being reported, and
+// Close ends every Watch and call, waits for them and for the status that is being written, and
 // closes the connections.
 func (s *Store) Close() error {
 	if s.life.Close() {

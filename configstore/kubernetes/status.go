@@ -32,7 +32,7 @@ type statusOf struct {
 // accepted is the type of the condition that the service writes.
 const accepted = "Accepted"
 
-// The reasons of the condition, and what it says of an object that is in use.
+// The reasons of the condition, and its text for an object that is in use.
 const (
 	reasonAccepted = "Accepted"
 	reasonInvalid  = "Invalid"

@@ -1,6 +1,6 @@
-// Package probe tries a config store out without changing anything, and says in steps what
-// it found: for the mistakes that people make when they set one up, such as a wrong port,
-// a wrong token or credentials that do not suffice.
+// Package probe tries a config store out without changing anything, and reports in steps: for the
+// mistakes that people make when they set one up, such as a wrong port, a wrong token or
+// credentials that do not suffice.
 package probe
 
 import (
@@ -22,7 +22,7 @@ type Step struct {
 	What  string        // what was found
 }
 
-// Result is what was found.
+// Result is the report of one step.
 type Result struct {
 	Steps   []Step
 	Refused []configstore.Refusal // what the store holds and can't be used

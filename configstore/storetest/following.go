@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// Follower is a configstore.Follower at work, and a Reader of what it handed on.
+// Follower is a configstore.Follower at work, and a Reader of the changes that it handed on.
 type Follower struct {
 	*configstore.Follower
 	Reader

@@ -1,9 +1,9 @@
-// Package transfer moves the objects of one config store into another. What it does can
-// be done again: objects that are the same in both are left alone, so that a copy which
-// was cut short goes on where it was, and one that is done does nothing.
+// Package transfer moves the objects of one config store into another. A copy can be repeated.
+// Objects that are the same in both are left alone. So a copy that was cut short goes on where it
+// was, and a second one does nothing.
 //
-// Nobody's change is lost: an object of the target is written only at the revision that
-// was read. Nothing is passed over in silence: a [Report] has every object of both stores.
+// Nobody's change is lost: an object of the target is written only at the revision that was read.
+// Nothing is passed over in silence: a [Report] has every object of both stores.
 package transfer
 
 import (
@@ -89,12 +89,12 @@ var ErrPrune = errors.New("the source has objects that can't be used, so what it
 // all: that is rather a wrong prefix or path than meant.
 var ErrEmpty = errors.New("the source has no object, and to prune would delete everything from the target; see that its address, path and prefix are right, or delete the objects by name")
 
-// Copy makes the target hold every object of the source. An error means that it was cut
-// short, or nothing was done; the Report, which is never nil, says how far it came. What
-// was refused or has failed, and what moved meanwhile, is in the Report alone.
+// Copy makes the target hold every object of the source. An error means that it was cut short, or
+// nothing was done; the Report, which is never nil, says how far it came. Objects that were
+// refused, failed or changed meanwhile are in the Report alone.
 //
-// Clusters are written first and selections last, so that whoever watches the target
-// never follows a selection to a cluster that is not there yet.
+// Clusters are written first and selections last, so that a watcher of the target never follows a
+// selection to a cluster that is not there yet.
 func Copy(ctx context.Context, from configstore.Reader, to configstore.Writer, o Options) (*Report, error) {
 	report := &Report{}
 	source, refused, err := from.List(ctx)

@@ -64,7 +64,7 @@ func NewCA(t testing.TB, edits ...func(*x509.Certificate)) *CA {
 	return &CA{t: t, cert: cert, key: key}
 }
 
-// Intermediate makes an authority under this one. What it signs comes with its certificate.
+// Intermediate makes an authority under this one. Its leaves come with its certificate.
 func (ca *CA) Intermediate(edits ...func(*x509.Certificate)) *CA {
 	ca.t.Helper()
 	key := newKey(ca.t)

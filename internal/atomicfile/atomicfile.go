@@ -1,5 +1,5 @@
-// Package atomicfile replaces files as a whole: whoever reads one sees the old content or
-// the new, also after a crash in the middle of it.
+// Package atomicfile replaces files as a whole. A reader sees the old content or the new, also
+// after a crash.
 package atomicfile
 
 import (
@@ -36,8 +36,8 @@ func Write(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// Read returns the content of a file that Write made, of at most so many bytes. A file that
-// somebody else may have made or changed is an error: what it says is not what this user wrote.
+// Read returns the content of a file that Write made, of at most so many bytes. A file that another
+// user may have made or changed is an error.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is not waited for
 	if err != nil {

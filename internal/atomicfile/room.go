@@ -45,8 +45,9 @@ func ofDisk(err error) bool {
 // Room is how much room a probe takes: less is none.
 const Room = 64 << 10
 
-// Faults returns the paths whose last write failed, in order. It first tries each of their directories
-// again, since who failed may have nothing to write for long: those that take a write are no fault.
+// Faults returns the paths whose last write failed, in order. It first tries each of their
+// directories again, since who failed may have nothing to write for long: those that take a write
+// are no fault.
 func Faults() (all []Fault) {
 	faults.Lock()
 	was := maps.Clone(faults.of)

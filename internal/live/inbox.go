@@ -2,8 +2,8 @@ package live
 
 import "sync"
 
-// Inbox is what some goroutines note for another, which takes it when it has the time: what it gets
-// is the newest, and nobody waits for it. Make it with [NewInbox].
+// Inbox holds notes of some goroutines for another, which takes them when it has the time. It gets
+// the newest, and nobody waits for it. Make it with [NewInbox].
 type Inbox[T any] struct {
 	news chan struct{} // has one element while there is something to take
 
@@ -16,7 +16,7 @@ func NewInbox[T any](held T) *Inbox[T] {
 	return &Inbox[T]{held: held, news: make(chan struct{}, 1)}
 }
 
-// Note changes what is held, and says so.
+// Note changes the notes, and wakes their reader.
 func (i *Inbox[T]) Note(change func(held *T)) {
 	i.Look(change)
 	select {
@@ -25,7 +25,7 @@ func (i *Inbox[T]) Note(change func(held *T)) {
 	}
 }
 
-// Look looks at what is held, or takes it, and says nothing.
+// Look reads or takes the notes, and wakes nobody.
 func (i *Inbox[T]) Look(at func(held *T)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

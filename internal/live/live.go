@@ -9,13 +9,11 @@ import (
 
 // Value is a value that can be read without a lock, awaited and followed.
 //
-// The zero Value is ready to use and holds nothing yet. One goroutine at a time
-// calls Store; any number call the other methods. What is stored must not be
-// changed afterwards: readers keep it.
+// The zero Value is ready to use and holds nothing yet. One goroutine at a time calls Store; any
+// number call the other methods. A stored value must not be changed afterwards: readers keep it.
 //
-// Store publishes first and notifies after, so whoever is told of a value never
-// reads an older one. A slow follower skips values; it holds up nobody, and
-// nothing is queued for it.
+// Store publishes first and notifies after, so a reader that is told of a value never reads an
+// older one. A slow follower skips values; it holds up nobody, and nothing is queued for it.
 type Value[T any] struct {
 	state atomic.Pointer[state[T]]
 }

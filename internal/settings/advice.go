@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Advice is what a store's operator can do about the mistakes that people make with TLS,
-// in the words of that store's settings.
+// Advice is a cure for the mistakes that people make with TLS. It names the settings of a store.
 type Advice struct {
 	CA     string // where the server's authority is unknown: such as "set tls.ca to the …"
 	Name   string // where the certificate is for another name

@@ -18,9 +18,9 @@ type Followed[T any] struct {
 	value  T
 }
 
-// Follow makes the value for the first time. It looks at the files once in so long at most; 0: each
-// time. load returns the value of the files as they are, or the old one if they are the same. Its
-// calls never overlap.
+// Follow makes the value for the first time. It looks at the files once in so long at most, with 0
+// each time. load returns the value of the files as they are, or the old one if they are the same.
+// Its calls never overlap.
 func Follow[T any](every time.Duration, load func(old T) (T, error)) (*Followed[T], error) {
 	var none T
 	value, err := load(none)

@@ -45,8 +45,8 @@ var (
 	port = regexp.MustCompile(`^(?:[^/?#]*:)?[0-9]{1,5}[/?#]`)
 )
 
-// Hide replaces what looks like a secret in a text: private keys, tokens, invitations, cookies, users
-// and values in URLs, and what is called a password or the like.
+// Hide replaces texts that look like secrets: private keys, tokens, invitations, cookies, users and
+// values in URLs, and values named password or the like.
 func Hide(text string) string {
 	text = urlUser.ReplaceAllStringFunc(text, withoutUser)
 	text = dsnUser.ReplaceAllStringFunc(text, func(dsn string) string {

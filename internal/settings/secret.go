@@ -11,15 +11,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
-// Secret says where a secret is: in a file, or in an environment variable. It has no
-// place for the secret itself, so configurations, logs and errors can't show it.
+// Secret says where a secret is: in a file, or in an environment variable. It has no place for the
+// secret itself. So configurations, logs and errors can't show it.
 type Secret struct {
 	File string `yaml:"file,omitempty" json:"file,omitempty" file:""` // read at every use, so it can be rotated
 	Env  string `yaml:"env,omitempty" json:"env,omitempty"`           // the variable's name
 }
 
-// Instead is what is wrong with a secret that stands in a configuration itself, and what to
-// write: see [strict.Hidden].
+// Instead is the mistake of a secret in the configuration itself, and the cure: see
+// [strict.Hidden].
 func (Secret) Instead() (what, fix string) {
 	return "a secret does not stand here itself", "write where it is: {file: /run/secrets/name} or {env: NAME}"
 }
@@ -39,8 +39,8 @@ func (s *Secret) Check() error {
 // lastRead are the secrets that were read last, by file.
 var lastRead sync.Map
 
-// Read returns the secret without the line break at its end; that of a nil Secret is
-// empty. While its file is missing or empty, what was read of it before stays in use.
+// Read returns the secret without the line break at its end; that of a nil Secret is empty. While
+// its file is missing or empty, the secret read before stays in use.
 func (s *Secret) Read() (string, error) {
 	secret, err := s.read()
 	if s == nil || s.File == "" {

@@ -19,7 +19,7 @@ type TLS struct {
 	ServerName string `yaml:"serverName,omitempty" json:"serverName,omitempty"`
 }
 
-// Check tells what is wrong without reading a file.
+// Check returns the mistakes that show without reading a file.
 func (t *TLS) Check() error {
 	if t != nil && (t.Cert == "") != (t.Key == "") {
 		return &strict.Error{What: "cert and key go together", Fix: "name both files or none"}

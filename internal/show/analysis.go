@@ -8,8 +8,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Analyzed completes an answer: it counts the findings, and names the places of objects that were sent,
-// which know their files.
+// Analyzed completes an answer: it counts the findings, and names the places of objects that were
+// sent, which know their files.
 func Analyzed(a *v1alpha1.AnalyzeResponse, sent []catalog.Object) {
 	byKey := map[catalog.Key]catalog.Object{}
 	for _, object := range sent {

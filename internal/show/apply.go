@@ -11,7 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Apply writes what was done, and for a dry run the decisions that would change.
+// Apply writes the results, and for a dry run the decisions that would change.
 func Apply(w io.Writer, a *v1alpha1.ApplyResponse) error {
 	suffix := ""
 	if a.GetDryRun() {

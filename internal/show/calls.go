@@ -11,7 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// CallsOf are the callers of an app, each with what is known of the app.
+// CallsOf are the callers of an app, each with the state of the app.
 func CallsOf(m *v1alpha1.Callee) []*v1alpha1.Call {
 	all := make([]*v1alpha1.Call, 0, len(m.GetCallers()))
 	for _, c := range m.GetCallers() {
@@ -61,7 +61,8 @@ func From(c *v1alpha1.Call) string {
 	return "-"
 }
 
-// When is how long ago the caller has called, or that it never has; where no guard would see it, that.
+// When is how long ago the caller has called, or that it never has; where no guard would see it,
+// that.
 func When(c *v1alpha1.Call, now time.Time) string {
 	switch {
 	case Seen(c):

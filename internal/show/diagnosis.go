@@ -37,7 +37,7 @@ const levelOK = "ok"
 // width is how many columns people see.
 const width = 80
 
-// Diagnose writes what was found, for people: first a line that counts, then the faults.
+// Diagnose writes the faults, for people: first a line that counts, then the faults.
 func Diagnose(w io.Writer, d *v1alpha1.CheckResponse, all bool) error {
 	var b strings.Builder
 	if d.GetCluster() != "" {

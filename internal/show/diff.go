@@ -47,8 +47,8 @@ func Diff(key catalog.Key, before, after Side) string {
 	return string(text)
 }
 
-// AddDiffs adds to an answer with what was held how each object changes. Objects are what there will be,
-// nil for one that is deleted.
+// AddDiffs adds to an answer how each object differs from the stored one. Objects are the new ones,
+// nil for a deleted one.
 func AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) error {
 	if len(objects) != len(m.GetResults()) {
 		return fmt.Errorf("%d objects were asked for, and the answer has %d; is the service of another version than this isthmus?", len(objects), len(m.GetResults()))
@@ -120,8 +120,7 @@ func writeDiff(w io.Writer, text string, colours bool) error {
 	return nil
 }
 
-// Colours tells whether what is written is for a person who sees colours and has not
-// turned them off.
+// Colours tells whether the output is for a person that sees colours and has not turned them off.
 func Colours(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {

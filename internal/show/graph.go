@@ -17,7 +17,8 @@ const (
 	callDenied      = "denied"
 )
 
-// AddGraph adds a message to a graph: of its apps those in this cluster, and of each call its state.
+// AddGraph adds a message to a graph: of its apps those in this cluster, and of each call its
+// state.
 func AddGraph(g, m *v1alpha1.GraphResponse) {
 	g.Cluster, g.Revision = cmp.Or(g.GetCluster(), m.GetCluster()), max(g.GetRevision(), m.GetRevision())
 	for _, a := range m.GetApps() {

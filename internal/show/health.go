@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
-// Judged completes a status: what is wrong, and the states of certificates.
+// Judged completes a status by its faults and the states of certificates.
 func Judged(s *v1alpha1.StatusResponse, now time.Time) *v1alpha1.StatusResponse {
 	Certificates(s, now)
 	s.Unhealthy = Unhealthy(s, now)
@@ -18,7 +18,7 @@ func Judged(s *v1alpha1.StatusResponse, now time.Time) *v1alpha1.StatusResponse 
 	return s
 }
 
-// Problem is what is wrong, in a line.
+// Problem is a fault, in a line.
 func Problem(p *v1alpha1.Unhealthy) string {
 	const most = 8
 	names, kind := p.GetNames(), p.GetKind()
@@ -148,7 +148,7 @@ const (
 	red   = "\x1b[1;31m"
 )
 
-// Summary writes a line that sums a status up, and then what is wrong.
+// Summary writes a line that sums a status up, and then the faults.
 func Summary(w io.Writer, s *v1alpha1.StatusResponse, now time.Time) {
 	wrong := Unhealthy(s, now)
 	colour, word := green, "HEALTHY"

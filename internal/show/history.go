@@ -143,8 +143,8 @@ func parts(o catalog.Object) map[string]string {
 	return all
 }
 
-// History writes the versions of an object: as a table, as JSON in a list, or as YAML whole, each after
-// a comment that says which it is.
+// History writes the versions of an object: as a table, as JSON in a list, or as YAML whole, each
+// after a comment that says which it is.
 func History(w io.Writer, f Format, key catalog.Key, all []*v1alpha1.PastObject) error {
 	switch f {
 	case JSON:

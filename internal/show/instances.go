@@ -6,9 +6,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// WarnOfInstances writes a line for each AppInstance, of those among others, with an address
-// that another has, too. A service warns by itself of what is applied to it, since it knows
-// what is there already.
+// WarnOfInstances writes a line for each AppInstance, of those among others, with an address that
+// another has, too. A service warns by itself of an applied object, since it knows the others.
 func WarnOfInstances(w io.Writer, all []catalog.Object) {
 	var placed []*catalog.AppInstance
 	for _, object := range all {

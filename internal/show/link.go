@@ -84,7 +84,7 @@ func ClusterYAML(m *v1alpha1.LinkState) (string, error) {
 	return b.String(), err
 }
 
-// LinkWay is how the user who is told what to do reaches this cluster.
+// LinkWay is how the reader of an advice reaches this cluster.
 type LinkWay struct {
 	Trust   string   // the command that shows what a cluster's trust takes
 	Kubectl string   // flags of kubectl, with a blank before each

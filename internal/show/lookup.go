@@ -8,15 +8,15 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Lookup is what is to be explained.
+// Lookup names the lookup to explain.
 type Lookup struct {
 	Cluster string // that the caller runs in; empty: the one that is asked
 	Caller  catalog.App
 	App     catalog.App
 }
 
-// ParseLookup reads the two apps of a lookup. The caller is namespace/app-id, with "cluster:" before it
-// for one in another cluster. The callee is APP or APP.NAMESPACE, as daprd takes it.
+// ParseLookup reads the two apps of a lookup. The caller is namespace/app-id, with "cluster:"
+// before it for one in another cluster. The callee is APP or APP.NAMESPACE, as daprd takes it.
 func ParseLookup(from, name string) (l Lookup, err error) {
 	if from == "" {
 		return l, errors.New("--from is missing; name the calling app as namespace/app-id")

@@ -51,8 +51,9 @@ func (o *Object) Notice() string {
 	return fmt.Sprintf("%s: what is stored is refused: %s; this is what is in force", o.Key(), o.Refused)
 }
 
-// Objects writes objects. As YAML and JSON they have the revision that they stand at, so
-// that they can be applied again unless somebody else has changed them; as JSON one that was asked for by name stands alone, others in a list.
+// Objects writes objects. As YAML and JSON they have the revision that they stand at, so that they
+// can be applied again unless somebody else has changed them; as JSON one that was asked for by
+// name stands alone, others in a list.
 func Objects(w io.Writer, f Format, all []Object, single bool) error {
 	switch f {
 	case YAML:

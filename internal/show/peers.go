@@ -193,7 +193,8 @@ func news(p *v1alpha1.PeerStatus, err string) string {
 	return err
 }
 
-// PeerPairs are names and values of all that a service knows of a peer; none where it has no link to it.
+// PeerPairs are names and values of all that a service knows of a peer; none where it has no link
+// to it.
 func PeerPairs(s *v1alpha1.StatusResponse, cluster string, now time.Time) (all [][2]string) {
 	if p := peerOf(s, cluster); p != nil {
 		all = peerPairs(p, now)

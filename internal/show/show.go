@@ -27,8 +27,8 @@ const (
 // Formats lists every format.
 func Formats() []string { return []string{string(Table), string(JSON), string(YAML)} }
 
-// Print writes an answer as JSON or YAML, by the convention of docs/reference/json.md. It begins with
-// the version of the format and with the kind of the answer.
+// Print writes an answer as JSON or YAML, by the convention of docs/reference/json.md. It begins
+// with the version of the format and with the kind of the answer.
 func Print(w io.Writer, f Format, kind string, m proto.Message) error {
 	p := newPrinter(kind)
 	p.fields(m.ProtoReflect(), true)

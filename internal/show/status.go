@@ -9,8 +9,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
-// Status writes how a service is, for people: what is wrong first. With details there is all that
-// is known of each peer and source.
+// Status writes how a service is, for people, with its faults first. With details, each peer and
+// source has all facts.
 func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time) error {
 	Summary(w, s, now)
 	Say(w, "\n")
@@ -91,9 +91,9 @@ func StoreLine(s *v1alpha1.StatusResponse, now time.Time) string {
 	}
 }
 
-// Away says in words for how long, since when and why the config store can't be read,
-// and what stands meanwhile: "away for 12s, since 14:03:11: …; serving revision 41, 3
-// objects". It is empty while the store can be read. The time of day is this machine's.
+// Away says in words for how long, since when and why the config store can't be read, and the
+// objects that stand meanwhile: "away for 12s, since 14:03:11: …; serving revision 41, 3 objects".
+// It is empty while the store can be read. The time of day is this machine's.
 func Away(s *v1alpha1.StatusResponse, now time.Time) string {
 	store := s.GetStore()
 	if store.GetError() == "" {

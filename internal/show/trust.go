@@ -42,7 +42,7 @@ func Expired(all []*v1alpha1.TrustStatus) bool {
 	return slices.ContainsFunc(all, func(c *v1alpha1.TrustStatus) bool { return c.GetState() == string(identity.Expired) })
 }
 
-// Trust writes what is trusted, for people, and below what is wrong or soon will be.
+// Trust writes the certificates and roots, for people, and below them the faults of now and soon.
 func Trust(w io.Writer, cluster string, all []*v1alpha1.TrustStatus, now time.Time) error {
 	if !slices.ContainsFunc(all, func(c *v1alpha1.TrustStatus) bool { return c.GetUse() == identity.OwnCertificate }) {
 		_, err := Say(w, "cluster %s has no certificate: either it has none yet, as isthmus status says, or its identity is insecure: nothing is encrypted and nobody is checked\n", cluster)
@@ -110,7 +110,7 @@ func certified(c *v1alpha1.TrustStatus) string {
 	return strings.TrimSpace(c.GetUse() + " " + c.GetCluster())
 }
 
-// Advice says what is wrong, or will be, and what to do.
+// Advice names the fault, or the one to come, and the cure.
 func Advice(c *v1alpha1.TrustStatus, now time.Time) string {
 	t := TrustedOf(c)
 	what, fix := t.Advice(t.State(now))

@@ -16,13 +16,13 @@ type Document struct {
 	broken bool // not YAML: whatever else is missing may be in it
 }
 
-// Decode reads a YAML text of one document into a pointer to a struct. What is wrong is in
-// the document's [Document.Err].
+// Decode reads a YAML text of one document into a pointer to a struct. The mistakes are in
+// [Document.Err].
 //
-// The fields of a struct are those with a yaml tag, or a json tag where there is none; those
-// of an embedded struct tagged ",inline" count as its own. Where a list is tagged ",single",
-// its only item may stand in its place. Where a struct has a field tagged ",short", a value
-// alone is that field.
+// The fields of a struct are those with a yaml tag, or a json tag where there is none; those of an
+// embedded struct tagged ",inline" count as its own. Where a list is tagged ",single", its only
+// item may stand in its place. Where a struct has a field tagged ",short", a value alone is that
+// field.
 func Decode(file string, text []byte, into any) *Document {
 	d := &Document{root: &Node{At: Position{1, 1}}, report: Report{File: file}}
 	parsed := NewYAML(text)

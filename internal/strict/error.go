@@ -62,7 +62,7 @@ func (e *Errors) Add(path, what, fix string) {
 	*e = append(*e, &Error{Path: path, What: what, Fix: fix})
 }
 
-// Merge adds the mistakes in an error, which concern what stands at path.
+// Merge adds the mistakes in an error, which concern the value at path.
 func (e *Errors) Merge(path string, err error) { *e = append(*e, Below(path, err)...) }
 
 // Error has a line for each mistake.

@@ -51,7 +51,7 @@ func (l *Log) Warn(key, msg string, args ...any) {
 	}
 }
 
-// Info is Warn for what is no warning.
+// Info is Warn for the level INFO.
 func (l *Log) Info(key, msg string, args ...any) {
 	if args, ok := l.allow(key, args); ok {
 		l.log.Info(msg, args...)

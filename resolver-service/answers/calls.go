@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Calls tells who may call the apps of this cluster, and who has.
+// Calls tells who may call the apps of this cluster, and their past callers.
 func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingServer[v1alpha1.CallsResponse]) error {
 	callees, err := v.callees(to.Context(), req.GetSeen(), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId()))
 	if err != nil {

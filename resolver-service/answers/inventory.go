@@ -1,6 +1,6 @@
-// Package answers is what the service answers operators and bridges with: apps, sidecars, calls, the
-// graph, policies, status, checks and support. It reads what the other rooms publish, and changes
-// nothing.
+// Package answers is what the service answers operators and bridges with: apps, sidecars, calls,
+// the graph, policies, status, checks and support. It reads what the other rooms publish, and
+// changes nothing.
 package answers
 
 import (
@@ -174,7 +174,7 @@ func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	return m
 }
 
-// Events tells what has happened lately.
+// Events streams the latest events.
 func (v *Inventory) Events(req *v1alpha1.EventsRequest, to grpc.ServerStreamingServer[v1alpha1.EventsResponse]) error {
 	from := time.UnixMilli(req.GetSinceUnixMs())
 	for seen := uint64(0); ; {

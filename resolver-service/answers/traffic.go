@@ -18,7 +18,8 @@ import (
 // trafficWindow is the time that is told of where a request names none.
 const trafficWindow = time.Minute
 
-// mostTimeSteps bounds the steps of one answer, and mostShares the pairs whose shares are worked out.
+// mostTimeSteps bounds the steps of one answer, and mostShares the pairs whose shares are worked
+// out.
 const (
 	mostTimeSteps = 400
 	mostShares    = 500

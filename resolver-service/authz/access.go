@@ -82,7 +82,7 @@ var access = map[string]map[string][]Kind{
 	AtInvitation: {v1alpha1.Linking_Meet_FullMethodName: {Peer}},
 }
 
-// What Kubernetes' RBAC must allow who calls a method at listen.kubernetes.
+// The verbs that Kubernetes' RBAC must allow a caller of each method at listen.kubernetes.
 const (
 	mayRead  = "read"
 	mayWrite = "write"

@@ -12,9 +12,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// Admit tells who makes a call, where that takes more than a certificate, and refuses who may not do
-// what the call takes of an operator: read, write or link. A stream asks again now and then whether
-// it may go on; a nil function says that it may.
+// Admit names the caller where a certificate is not enough, and refuses one without the right that
+// the call takes: read, write or link. A stream asks again now and then whether it may go on; a nil
+// function says that it may.
 type Admit func(ctx context.Context, verb string) (name string, again func(context.Context) error, err error)
 
 // askEvery is how often a stream asks again.
@@ -46,8 +46,8 @@ func (r Rules) For(admit Admit) Rules {
 	return r
 }
 
-// Kinds are the kinds of callers that a method is for. Of a method that the server does not have, it
-// is nil.
+// Kinds are the kinds of callers that a method is for. Of a method that the server does not have,
+// it is nil.
 func (r Rules) Kinds(method string) []Kind { return r.methods[method] }
 
 // NewServer makes a gRPC server whose calls are held to rules.

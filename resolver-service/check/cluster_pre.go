@@ -11,8 +11,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
-// AskRights asks what the person may not do of what the charts do. Who makes a role needs what is in
-// it, or the verb escalate.
+// AskRights asks which rights of the charts the person lacks. The maker of a role needs the rights
+// in it, or the verb escalate.
 func (c *Cluster) AskRights(ctx context.Context, server *apiserver.Server) {
 	lacking, err := server.Lacking(ctx, installation(c.Namespace, c.DaprNamespace()))
 	if err == nil {

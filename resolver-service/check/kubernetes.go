@@ -9,7 +9,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
-// Definitions is how the custom resources of the API server differ from those that the service knows.
+// Definitions is how the custom resources of the API server differ from those that the service
+// knows.
 type Definitions struct {
 	Missing []string // resources
 	Lacking []string // fields that the API server does not know, and drops

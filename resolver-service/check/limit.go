@@ -13,8 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 )
 
-// Limit leaves only those facts that are about Peer or App, where these are set, and about the service
-// itself.
+// Limit leaves only those facts that are about Peer or App, where these are set, and about the
+// service itself.
 func (f *Facts) Limit() {
 	if f.Peer == "" && f.App == (catalog.App{}) {
 		return

@@ -1,5 +1,5 @@
-// Package events keeps what has happened lately in a resolver service, for operators: what the log
-// has at INFO and above, and what would be too much for a log.
+// Package events keeps the latest events of a resolver service, for operators: the log at INFO and
+// above, and events that would be too many for a log.
 package events
 
 import (
@@ -49,8 +49,8 @@ func (e *Event) Wire() *v1alpha1.Event {
 }
 
 // Ring keeps the newest events. If there are too many, the oldest of the most frequent kind make
-// room: thousands of sidecars that reconnect leave what else has happened. It is safe for concurrent
-// use.
+// room: thousands of sidecars that reconnect leave what else has happened. It is safe for
+// concurrent use.
 type Ring struct {
 	mu     sync.Mutex
 	events []*Event // by number
@@ -66,7 +66,7 @@ func (r *Ring) Tee(log *slog.Logger) *slog.Logger {
 	return slog.New(&handler{ring: r, next: log.Handler()})
 }
 
-// Logger writes to the ring alone: what operators want to see, and what comes too often for a log.
+// Logger writes to the ring alone: events that are too many for a log.
 func (r *Ring) Logger() *slog.Logger { return slog.New(&handler{ring: r}) }
 
 // Latest holds the number of the newest event, once there is one.

@@ -1,5 +1,5 @@
-// Package invitation connects two clusters by an invitation: a string that one cluster's operator makes
-// and another's gives to their own service. The services meet at the inviter's gateway, prove
+// Package invitation connects two clusters by an invitation: a string that one cluster's operator
+// makes and another's gives to their own service. The services meet at the inviter's gateway, prove
 // themselves by their certificates and by the invitation's secret, and each writes the Cluster
 // object of the other. docs/explanation/linking.md has the protocol and its threat model.
 package invitation

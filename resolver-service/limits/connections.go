@@ -1,5 +1,5 @@
-// Package limits bounds the connections of the service's listeners, and counts them. Its folders have
-// the bounds for one listener, for what clients make it keep, and for metrics by client.
+// Package limits bounds the connections of the service's listeners, and counts them. Its folders
+// have the bounds for one listener, for what clients make it keep, and for metrics by client.
 package limits
 
 import (

@@ -17,7 +17,7 @@ import (
 // mostFindings bounds the findings of an answer.
 const mostFindings = 1000
 
-// Analyze finds what is most likely a mistake in objects that are right by themselves.
+// Analyze finds likely mistakes in objects that are right by themselves.
 func (s *Server) Analyze(ctx context.Context, req *v1alpha1.AnalyzeRequest) (*v1alpha1.AnalyzeResponse, error) {
 	var sent []*v1alpha1.ApplyObject
 	for _, text := range req.GetObjects() {

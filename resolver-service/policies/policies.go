@@ -71,7 +71,7 @@ type GatewayPods struct {
 	ServiceAccount string            `yaml:"serviceAccount"`
 }
 
-// Default fills in what is left out. The gateway is that of deploy/kubernetes.
+// Default fills in the defaults. The gateway is that of deploy/kubernetes.
 func (s *Settings) Default(namespace string) {
 	if s.Gateway.Namespace == "" {
 		s.Gateway.Namespace = namespace
@@ -87,7 +87,7 @@ func (s *Settings) Default(namespace string) {
 	}
 }
 
-// Check tells what is wrong.
+// Check returns the mistakes.
 func (s *Settings) Check() error {
 	if err := catalog.CheckNamespace(s.Gateway.Namespace); err != nil {
 		return strict.Below("gateway.namespace", err)
@@ -146,8 +146,8 @@ type Writer struct {
 	Sharing map[string][]catalog.App
 }
 
-// NewWriter makes a Writer for apps whose trust domain is the service's own, unless the settings name
-// another.
+// NewWriter makes a Writer for apps whose trust domain is the service's own, unless the settings
+// name another.
 func NewWriter(s Settings, source *identity.Source) Writer {
 	w := Writer{Settings: s, Domain: s.AppDomain}
 	if id, ok := source.ID(); ok && w.Domain == "" && !source.Insecure() {
@@ -193,8 +193,9 @@ func (o *Object) JSON() []byte {
 	return text
 }
 
-// Write writes the policies of one kind for an app, and notes what they can't say. An app whose
-// policy would let the wrong callers in, or keep the right ones out, gets a note and no policy.
+// Write writes the policies of one kind for an app, and notes the rules that they can't express. An
+// app whose policy would let the wrong callers in, or keep the right ones out, gets a note and no
+// policy.
 func (w *Writer) Write(kind Kind, f *topology.Fence) (objects []Object, notes []string) {
 	if err := f.App.CheckHost(); err != nil {
 		return nil, []string{"no policy: " + err.Error()}

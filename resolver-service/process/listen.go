@@ -1,6 +1,6 @@
-// Package process is what the service has of its process: what it listens with, which a service
-// started in its place takes over; its directory; its share of descriptors and of memory; and the
-// parts that run and end together.
+// Package process is the service's hold on its process: its listeners, which a service started in
+// its place takes over; its directory; its share of descriptors and of memory; and the parts that
+// run and end together.
 package process
 
 import (
@@ -122,7 +122,7 @@ func (s *Listeners) opening(e edge.Edge) edge.Opening {
 	}
 }
 
-// Close closes what is not closed yet, and parts from a predecessor.
+// Close closes the open ones, and parts from a predecessor.
 func (s *Listeners) Close() {
 	s.predecessor.close()
 	s.closeListeners()

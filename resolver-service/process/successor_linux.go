@@ -48,7 +48,7 @@ func (from *Listeners) Successor() *Successor {
 	return s
 }
 
-// Close closes what was taken for a successor.
+// Close closes the sockets that were kept for a successor.
 func (s *Successor) Close() { s.sockets.close() }
 
 // HandOver serves on until a successor does, nobody is connected any more, or by is over. It

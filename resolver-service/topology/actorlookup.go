@@ -7,8 +7,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// ResolveActor tells where a caller's call of an actor goes, and why. A call within the owner cluster
-// is Dapr's own.
+// ResolveActor tells where a caller's call of an actor goes, and why. A call within the owner
+// cluster is Dapr's own.
 func (t *Topology) ResolveActor(ctx context.Context, caller catalog.App, typ string) (d catalog.Decision, err error) {
 	var bridge catalog.App
 	var lookup bool

@@ -64,8 +64,8 @@ func (v Inventory) Callees(ctx context.Context, apps []catalog.App) (all []Calle
 	return all, domains, err
 }
 
-// Domains are the trust domains of other clusters' apps, by the name of the Cluster object that says
-// so; empty for any.
+// Domains are the trust domains of other clusters' apps, by the name of the Cluster object that
+// says so; empty for any.
 type Domains map[string]string
 
 // Cluster is the only cluster whose object names a trust domain; empty where several do, or none.

@@ -1,10 +1,9 @@
-// Package topology turns what is known - objects, instances, and what peers say -
-// into what is served: a view per app, the gateway's table, and what each peer may
-// know.
+// Package topology turns objects, instances and the news of peers into answers: a view per app, the
+// gateway's table, and the exports to each peer.
 //
-// [Graph] is the dependency graph: pure, without I/O, clocks or goroutines. A change
-// recomputes only what it reaches. [Topology] owns one Graph in one goroutine,
-// publishes what comes out of it, and notifies afterwards.
+// [Graph] is the dependency graph: pure, without I/O, clocks or goroutines. A change recomputes
+// only the nodes that it reaches. [Topology] owns one Graph in one goroutine, publishes its
+// results, and notifies afterwards.
 package topology
 
 import (
@@ -35,8 +34,8 @@ type Config struct {
 	Events *slog.Logger
 }
 
-// Change is news from any of the three sources. It is applied as a whole: no view
-// shows a part of it. What it deletes goes before what it puts.
+// Change is news from any of the three sources. It is applied as a whole: no view shows a part of
+// it. Its deletions come before its additions.
 type Change struct {
 	Objects   *ObjectChange
 	Instances []InstanceChange

@@ -53,8 +53,8 @@ func (f Facts) Stock(app catalog.App) bool {
 	})
 }
 
-// Refuses tells whether an endpoint leads a caller to an app that runs here and whose guard refuses it,
-// since the app is of another namespace and does not consent.
+// Refuses tells whether an endpoint leads a caller to an app that runs here and whose guard refuses
+// it, since the app is of another namespace and does not consent.
 func (f Facts) Refuses(e *catalog.Endpoint, caller catalog.App) bool {
 	as := f.g.accesses
 	return as.cfg.Guard != catalog.GuardOff && f.Runs(e.App) && !f.Stock(e.App) && as.leadsHere(e) && !as.consents(e.App, caller)
@@ -88,7 +88,7 @@ func (f Facts) HasCluster(name string) bool {
 	return c != nil && c.object != nil
 }
 
-// Heard tells whether a cluster has said what it exports.
+// Heard tells whether a cluster has named its exports.
 func (f Facts) Heard(cluster string) bool {
 	c := f.g.clusters[cluster]
 	return c != nil && c.heard

@@ -57,8 +57,8 @@ func (c *FenceChanges) Take() (apps []catalog.App, all bool) {
 	return apps, all
 }
 
-// Again has Changed say once more that there are changes, after somebody has read that and not taken
-// them.
+// Again has Changed say once more that there are changes, after somebody has read that and not
+// taken them.
 func (c *FenceChanges) Again() { c.signal() }
 
 func (c *FenceChanges) signal() {

@@ -7,12 +7,11 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Graph is the dependency graph from objects, instances and peers to what is
-// served. It belongs to one goroutine; what it hands out is immutable.
+// Graph is the dependency graph from objects, instances and peers to views and tables. It belongs
+// to one goroutine; its values are immutable.
 //
-// Its parts share the nodes, and each answers for one idea: what the objects say, whose an address is, how
-// traffic comes back to a route, what other clusters export, what they are told, and what
-// callers see.
+// Its parts share the nodes, and each answers for one idea: objects, owners of addresses, ramps,
+// other clusters' exports, own exports, and callers' views.
 type Graph struct {
 	*nodes
 	revision uint64
@@ -134,10 +133,10 @@ func NewGraph(cfg Config) *Graph {
 // Revision numbers the newest state that the graph has served.
 func (g *Graph) Revision() uint64 { return g.revision }
 
-// Apply takes a change in and returns what it alters, whose revision is higher than
-// any before when there is anything. There are two updates, to be published one after
-// the other, when an address goes from one app to another: the first has all but the
-// address's new place, so that it is gone from the one app before it is with the other.
+// Apply takes a change in and returns its effects, whose revision is higher than any before when
+// there is anything. There are two updates, to be published one after the other, when an address
+// goes from one app to another: the first has all but the address's new place, so that it is gone
+// from the one app before it is with the other.
 func (g *Graph) Apply(c Change) []Update {
 	second, direct := g.take(c)
 	updates := append(make([]Update, 0, 2), g.flush())

@@ -37,8 +37,8 @@ type ImportState struct {
 	Stale   bool // the cluster's lease has ended, or is damped
 }
 
-// Inventory answers questions about what is known, for people and for what acts on all of it. Each
-// answer is made by the goroutine that owns the graph.
+// Inventory answers questions about the topology, for people and for parts that act on all of it.
+// Each answer is made by the goroutine that owns the graph.
 type Inventory struct{ t *Topology }
 
 // Inventory is what the topology knows.

@@ -52,7 +52,7 @@ type Taken struct {
 	From    string // the source that names the other app there
 }
 
-// Report tells what is known of an app beside a caller's decision.
+// Report has the facts about an app beside a caller's decision.
 func (v Inventory) Report(ctx context.Context, caller, app catalog.App) (report Report, err error) {
 	err = v.t.ask(ctx, func(g *Graph) {
 		report = Report{Clusters: g.imports.reports(caller, app), Everywhere: g.views.everywhere(caller, app), Own: g.cfg.Cluster, Taken: g.owners.taken(app), Kept: g.exports.keptOf(app), Unnamed: g.cfg.Kubernetes != "", Callee: g.accesses.callee(app, g.revision)}

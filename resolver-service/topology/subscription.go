@@ -114,8 +114,8 @@ func (s *Subscription) FollowOwn() (view *catalog.View, changed <-chan struct{})
 	return view, changed
 }
 
-// Owns tells whether the app has a view of its own, or is about to: by its selection, or by a default.
-// The channel is closed once that may have changed.
+// Owns tells whether the app has a view of its own, or is about to: by its selection, or by a
+// default. The channel is closed once that may have changed.
 func (s *Subscription) Owns() (owns bool, changed <-chan struct{}) {
 	view, _, changed := s.own.value.Follow()
 	return view != nil || s.all.hasDefault(s.app), changed

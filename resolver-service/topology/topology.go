@@ -13,8 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
 )
 
-// Topology owns a graph in one goroutine and publishes what comes out of it. Its
-// other methods may be called from any goroutine.
+// Topology owns a graph in one goroutine and publishes its results. Its other methods may be called
+// from any goroutine.
 type Topology struct {
 	often    *throttle.Log // for lines that others can cause
 	requests chan func(*Graph)
@@ -113,8 +113,8 @@ func (t *Topology) apply(c Change) []Update {
 	return t.graph.Apply(c)
 }
 
-// Settle says that whatever tells of instances and of other clusters has had the time to
-// tell what runs. From then on, traffic comes back in steps to what is ready again.
+// Settle says that sources of instances and other clusters have had the time to report. From then
+// on, traffic comes back in steps to instances that are ready again.
 func (t *Topology) Settle() { t.settled.Store(true) }
 
 // ask has the owner run f and waits until it did.
@@ -135,8 +135,8 @@ func (t *Topology) ask(ctx context.Context, f func(*Graph)) error {
 	}
 }
 
-// Apply takes a change in and returns once what it alters is published. Revision is
-// that of the topology with the change in it.
+// Apply takes a change in and returns once its effects are published. Revision is that of the
+// topology with the change in it.
 func (t *Topology) Apply(ctx context.Context, c Change) (revision uint64, err error) {
 	came := time.Now()
 	err = t.ask(ctx, func(g *Graph) {

@@ -1,6 +1,6 @@
 // Command bench measures Isthmus, beside others where there are any: what the pages of
-// docs/reference/figures show. Everything is on loopback and bounded, and what this machine lacks is
-// left out and named. CPU time is the scheduler's count, so most of it is for Linux only.
+// docs/reference/figures show. Everything is on loopback and bounded, and what this machine lacks
+// is left out and named. CPU time is the scheduler's count, so most of it is for Linux only.
 package main
 
 import (

@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// All are the README and every page in docs/ and the folders below it, by path, which begins with root.
+// All are the README and every page in docs/ and the folders below it, by path, which begins with
+// root.
 func All(root string) (map[string]string, error) {
 	all := map[string]string{}
 	add := func(path string) error {

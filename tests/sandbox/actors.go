@@ -10,9 +10,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// Bridge starts a bridge for the actors of a namespace, "isthmus actors", with its sidecar, and waits
-// until the sidecar is healthy. instance tells two replicas apart; empty for the first. The cluster
-// must have a placement service.
+// Bridge starts a bridge for the actors of a namespace, "isthmus actors", with its sidecar, and
+// waits until the sidecar is healthy. instance tells two replicas apart; empty for the first. The
+// cluster must have a placement service.
 func (c *Cluster) Bridge(ctx context.Context, namespace, instance string) (*Daprd, error) {
 	binary, err := Binary("isthmus")
 	if err != nil {

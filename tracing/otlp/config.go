@@ -33,7 +33,7 @@ type Exporter struct {
 	HeadersFile string `yaml:"headersFile,omitempty" json:"headersFile,omitempty" file:""`
 }
 
-// Check tells what is wrong with the configuration, reading no file.
+// Check returns the mistakes in the configuration, reading no file.
 func (c Config) Check() error {
 	if r := c.SampleRatio; r != nil && !(*r >= 0 && *r <= 1) {
 		return &strict.Error{Path: "sampleRatio", What: fmt.Sprintf("%v is out of bounds", *r), Fix: "write a number from 0 to 1"}

@@ -65,7 +65,7 @@ func New(ctx context.Context, cfg Config, cluster string, log *slog.Logger) (*Pr
 	return &Provider{provider, provider, exporter}, nil
 }
 
-// Shutdown sends what is left, until ctx ends, and stops.
+// Shutdown sends the rest, until ctx ends, and stops.
 func (p *Provider) Shutdown(ctx context.Context) error {
 	if p.sdk == nil {
 		return nil
@@ -120,7 +120,8 @@ func (s sent) GetRequestMetadata(context.Context, ...string) (map[string]string,
 	return s.Get().pairs, nil
 }
 
-// RequireTransportSecurity is that of credentials.PerRPCCredentials: endpoint says whether there is TLS.
+// RequireTransportSecurity is that of credentials.PerRPCCredentials: endpoint says whether there is
+// TLS.
 func (sent) RequireTransportSecurity() bool { return false }
 
 // newResource says who makes the spans. OTEL_SERVICE_NAME and

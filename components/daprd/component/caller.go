@@ -70,8 +70,8 @@ func SelfFromArgs(args []string) catalog.App {
 }
 
 // RegisterCaller adds the middleware "middleware.http.isthmus.caller" to Dapr's. In the
-// appHttpPipeline it keeps the headers that say who calls true for what comes over no connection of
-// a peer: the app's own calls of itself, and messages. It refuses nothing.
+// appHttpPipeline it keeps the caller's headers true for requests over no connection of a peer: the
+// app's own calls of itself, and messages. It refuses nothing.
 func (c *Component) RegisterCaller(to *pipeline.Registry) {
 	to.RegisterComponent(func(logger.Logger) pipeline.FactoryMethod {
 		return func(middleware.Metadata) (daprmiddleware.HTTP, error) { return c.tellCaller, nil }

@@ -73,8 +73,8 @@ func (c *Component) Register(to *registry.Registry) {
 	}, Name)
 }
 
-// Drain makes the resolver service remove this sidecar from the views of other apps. It returns when
-// that is done, or when ctx ends. Lookups and calls of this sidecar continue.
+// Drain makes the resolver service remove this sidecar from the views of other apps. It returns
+// when that is done, or when ctx ends. Lookups and calls of this sidecar continue.
 func (c *Component) Drain(ctx context.Context) error {
 	c.mu.Lock()
 	used := slices.Clone(c.resolvers)

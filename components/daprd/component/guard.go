@@ -128,8 +128,8 @@ func mark(ctx context.Context, c *nameresolution.Caller) {
 }
 
 // RegisterGuard adds the middleware "middleware.http.isthmus" to Dapr's. In the appHttpPipeline it
-// refuses calls while there is no guard: where name resolution by isthmus has not started. It also does
-// what [Component.RegisterCaller] tells.
+// refuses calls while there is no guard: where name resolution by isthmus has not started. It also
+// does what [Component.RegisterCaller] tells.
 func (c *Component) RegisterGuard(to *pipeline.Registry) {
 	to.RegisterComponent(func(logger.Logger) pipeline.FactoryMethod {
 		return func(middleware.Metadata) (daprmiddleware.HTTP, error) { return c.guarded, nil }

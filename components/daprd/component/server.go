@@ -14,8 +14,8 @@ import (
 //go:linkname addGlobalServerOptions google.golang.org/grpc/internal.AddGlobalServerOptions
 var addGlobalServerOptions any
 
-// RegisterServer adds the component's interceptors to the gRPC servers that daprd makes from now on.
-// They come after daprd's own.
+// RegisterServer adds the component's interceptors to the gRPC servers that daprd makes from now
+// on. They come after daprd's own.
 func (c *Component) RegisterServer() error {
 	add, ok := addGlobalServerOptions.(func(...grpc.ServerOption))
 	if !ok {
@@ -25,7 +25,7 @@ func (c *Component) RegisterServer() error {
 	return nil
 }
 
-// ServerOptions returns the interceptors: the guard's, and those that say who calls.
+// ServerOptions returns the interceptors: the guard's, and those that name the caller.
 func (c *Component) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(c.unary, c.tellUnary), grpc.ChainStreamInterceptor(c.stream, c.tellStream)}
 }

@@ -29,8 +29,8 @@ const longestAnswer = 1 << 30
 // DefaultAddress is where an agent of Consul listens if it is not told otherwise.
 const DefaultAddress = "http://127.0.0.1:8500"
 
-// Config says where the agent is, and who we are to it. What is empty of the last three is
-// not sent: then it is what the agent and the token say.
+// Config says where the agent is, and who we are to it. An empty one of the last three is not sent.
+// Then the agent and the token decide.
 type Config struct {
 	Address    string // http://host:port, https://host:port or unix:///path; DefaultAddress where empty
 	Token      *settings.Secret
@@ -40,7 +40,7 @@ type Config struct {
 	Partition  string
 }
 
-// Check tells what is wrong without reading a file, naming the key.
+// Check returns the mistakes that show without reading a file, with their keys.
 func (c Config) Check() error {
 	u, err := url.Parse(c.address())
 	switch {
@@ -67,9 +67,9 @@ func (c Config) address() string {
 	return c.Address
 }
 
-// Connect makes a client, and asks the agent nothing. It does not use the environment variables (CONSUL_HTTP_TOKEN,
-// CONSUL_NAMESPACE and others) that Consul's own client takes what is not set from: what
-// a service does is to be read in its configuration.
+// Connect makes a client, and asks the agent nothing. It does not use the environment variables
+// (CONSUL_HTTP_TOKEN, CONSUL_NAMESPACE and others) that Consul's own client takes missing settings
+// from. A service's configuration alone decides.
 func (c Config) Connect() (*api.Client, *http.Transport, error) {
 	tls, err := c.TLS.Client()
 	if err != nil {

@@ -43,7 +43,7 @@ const (
 // make nothing happen twice: while a leader is being elected, or by another member.
 const retries = 10
 
-// Client is etcd's client with what it was made of. Its own Close closes it.
+// Client is etcd's client with its configuration. Its own Close closes it.
 type Client struct {
 	*clientv3.Client
 	Config Config // with its defaults
@@ -112,9 +112,9 @@ func (f followed) Clone() credentials.TransportCredentials {
 // Servers is how errors name the server. Endpoints hold no password: see Config.secure.
 func (c *Client) Servers() string { return strings.Join(c.Config.Endpoints, ", ") }
 
-// Retry has members that were lost be tried again with the next request, instead of after
-// a pause that has become longer the longer they were away. It is for who asks with pauses
-// of its own.
+// Retry has members that were lost be tried again with the next request, instead of after a pause
+// that has become longer the longer they were away. It is for callers that make pauses of their
+// own.
 func (c *Client) Retry() { c.ActiveConnection().ResetConnectBackoff() }
 
 // Forget forgets the proof of who we are, so that the next request gets another. It is

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrAnew says that the server can't tell any more what has changed: it has compacted its
-// history, or is another than it was. Everything has to be read anew.
+// ErrAnew says that the server can't tell the changes any more: it has compacted its history, or is
+// another than it was. Everything has to be read anew.
 var ErrAnew = errors.New("the server can't tell what has changed since")
 
 var errNoStream = errors.New("open a stream: no answer")

@@ -60,7 +60,7 @@ type Role struct {
 	Optional bool
 }
 
-// Account is who this process is to an API server, and what it needs there.
+// Account is this process to an API server, and the rights that it needs there.
 type Account struct {
 	Server *Server
 	Roles  []Role

@@ -71,7 +71,7 @@ type Config struct {
 	Context    string // the one of the kubeconfig to use; its current one where empty
 }
 
-// Check tells what is wrong without reading a file.
+// Check returns the mistakes that show without reading a file.
 func (c Config) Check() error {
 	if c.Context != "" && c.Kubeconfig == "" {
 		return &strict.Error{Path: "context", What: "names a context of a kubeconfig, and there is none", Fix: "add kubeconfig, or leave context out"}
@@ -104,8 +104,8 @@ func New(c Config) (*Server, error) {
 	})
 }
 
-// NewFor is [New] with what was read already, of which it keeps a copy. It follows no file but
-// those that client-go does.
+// NewFor is [New] with a kubeconfig that was read already, of which it keeps a copy. It follows no
+// file but those that client-go does.
 func NewFor(config *rest.Config) (*Server, error) {
 	return newServer(func(all *connections, old *way) (*way, error) {
 		if old != nil {

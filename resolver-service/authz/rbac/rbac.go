@@ -55,8 +55,8 @@ type User struct {
 	Extra  map[string][]string `json:"extra"`
 }
 
-// Reviewer asks an API server who somebody is, and what they may do. Its methods may be called
-// from any goroutine. Their errors are gRPC's.
+// Reviewer asks an API server for users and their rights. Its methods may be called from any
+// goroutine. Their errors are gRPC's.
 type Reviewer struct {
 	cluster string
 	server  *apiserver.Server
@@ -103,8 +103,8 @@ func (r *Reviewer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Admit tells who makes a gRPC call, and refuses who may not do a verb. again tells whether that
-// still holds for them, as a stream that goes on must ask.
+// Admit names the caller of a gRPC method, and refuses a user without the right to a verb. again
+// tells whether that still holds for them, as a stream that goes on must ask.
 func (r *Reviewer) Admit(ctx context.Context, verb string) (name string, again func(context.Context) error, err error) {
 	var chain []*x509.Certificate
 	if caller, ok := peer.FromContext(ctx); ok {

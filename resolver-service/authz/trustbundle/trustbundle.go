@@ -1,5 +1,5 @@
-// Package trustbundle follows a ConfigMap with roots: the one in which Dapr's Sentry keeps its own in
-// Kubernetes, and the one in which Kubernetes publishes those of client certificates.
+// Package trustbundle follows a ConfigMap with roots: the one in which Dapr's Sentry keeps its own
+// in Kubernetes, and the one in which Kubernetes publishes those of client certificates.
 package trustbundle
 
 import (
@@ -106,7 +106,7 @@ const (
 	lastRewatch  = 15 * time.Second
 )
 
-// Run follows the ConfigMap until ctx ends. What was read last stays meanwhile.
+// Run follows the ConfigMap until ctx ends. The last roots stay meanwhile.
 func (b *Bundle) Run(ctx context.Context) {
 	defer b.server.Close()
 	b.mu.Lock()

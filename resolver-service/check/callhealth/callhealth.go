@@ -1,10 +1,10 @@
-// Package callhealth tells which calls fail: who can't call whom, why, since when, and which change
-// came before. It is the one evaluation of calls: status, check, explain, the console, metrics and
-// events tell what it says.
+// Package callhealth tells which calls fail: caller, callee, reason, since when, and the change
+// before. It is the one evaluation of calls: status, check, explain, the console, metrics and
+// events repeat its result.
 //
-// It hears of calls from sidecars: of lookups that were refused, of calls that failed, came too late
-// or got no answer, and of calls that a guard refused. Of callers in stock sidecars it hears nothing.
-// Beside that it looks at the apps that selections hold, and at those whose health fails.
+// It hears of calls from sidecars: of lookups that were refused, of calls that failed, came too
+// late or got no answer, and of calls that a guard refused. Of callers in stock sidecars it hears
+// nothing. Beside that it looks at the apps that selections hold, and at those whose health fails.
 package callhealth
 
 import (
@@ -70,7 +70,8 @@ type Health struct {
 // New makes a Health that knows of no call.
 func New(cfg Config) *Health { return &Health{cfg: cfg, callees: map[catalog.App]*calleeState{}} }
 
-// Report takes in what a sidecar of an app reports. Its error says that the report breaks the rules.
+// Report takes in what a sidecar of an app reports. Its error says that the report breaks the
+// rules.
 func (h *Health) Report(app catalog.App, m *v1alpha1.CallReport, now time.Time) error {
 	return h.log.report(app, m, now)
 }
@@ -87,8 +88,8 @@ func (h *Health) Faults(now time.Time) []*v1alpha1.CallFault {
 	return all
 }
 
-// Between returns the faults of a caller's calls to a callee, those of the callee alone included. An
-// app without a name stands for any.
+// Between returns the faults of a caller's calls to a callee, those of the callee alone included.
+// An app without a name stands for any.
 func Between(all []*v1alpha1.CallFault, caller, callee catalog.App) (some []*v1alpha1.CallFault) {
 	matches := func(m *v1alpha1.App, app catalog.App) bool {
 		return app == (catalog.App{}) || m.GetNamespace() == app.Namespace && m.GetId() == app.ID

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
 
-// Bounds of what is kept. A reporting app fills only its own room, whatever names it makes up.
+// Bounds of the log. A reporting app fills only its own room, whatever names it makes up.
 const (
 	maxWays    = 20_000 // in all
 	maxAppWays = 64     // with a name, of one reporting app
@@ -22,7 +22,7 @@ const (
 	maxWhy     = 256    // bytes
 )
 
-// What is kept of a way covers the last minute. Whether its calls go well by now is told by its newest
+// The log of a way covers the last minute. Whether its calls go well by now is told by its newest
 // slots, which a report of each sidecar falls into.
 const (
 	slotTime  = 5 * time.Second

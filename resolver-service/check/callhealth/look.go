@@ -56,8 +56,8 @@ func (h *Health) unreached(now time.Time) (faults []*v1alpha1.CallFault) {
 	return faults
 }
 
-// Asked is an app of this cluster that a caller in another one selects, and that no AppExport lets it
-// have.
+// Asked is an app of this cluster that a caller in another one selects, and that no AppExport lets
+// it have.
 type Asked struct {
 	Cluster     string
 	Caller, App catalog.App
@@ -91,8 +91,8 @@ func (h *Health) unexported(all []Asked, now time.Time) (faults []*v1alpha1.Call
 	return faults
 }
 
-// Wanted is an app that a selection holds, and that no cluster, or one of those that it names, exports
-// to the caller.
+// Wanted is an app that a selection holds, and that no cluster, or one of those that it names,
+// exports to the caller.
 type Wanted struct {
 	Caller, Callee catalog.App
 	Cluster        string // empty: any
@@ -109,7 +109,8 @@ type selected struct {
 }
 
 // Look takes in the views of the apps with a selection, and the instances of those whose app can't
-// take calls, of so many by app, and what other clusters ask for in vain. It returns what other clusters may offer and don't.
+// take calls, of so many by app, and what other clusters ask for in vain. It returns what other
+// clusters may offer and don't.
 func (h *Health) Look(views []topology.ViewUpdate, unwell []Unwell, of map[catalog.App]int, asked []Asked, now time.Time) (wanted []Wanted) {
 	callees := map[catalog.App]*selected{}
 	for _, v := range views {

@@ -13,8 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// How often the service looks at the callees of all selections, and which part of the time it spends
-// on that at most.
+// How often the service looks at the callees of all selections, and which part of the time it
+// spends on that at most.
 const (
 	faultsPause = 2 * time.Second
 	faultsShare = 50
@@ -23,7 +23,7 @@ const (
 // mostCallFaults is how many faults of calls a status has.
 const mostCallFaults = 20
 
-// Watch is what a [Health] looks at, and whom it tells what it finds.
+// Watch names the sources of a [Health], and the receivers of its faults.
 type Watch struct {
 	Topology *topology.Topology
 	// Running tells how many sidecars of each app have registered, and of which their apps can't take
@@ -132,7 +132,7 @@ func (h *Health) tellFaults(events *slog.Logger, told map[string]*v1alpha1.CallF
 	}
 }
 
-// AddStatus adds what is wrong with calls.
+// AddStatus adds the faults of calls.
 func (h *Health) AddStatus(answer *v1alpha1.StatusResponse) {
 	all := slices.DeleteFunc(h.Faults(time.Now()), func(f *v1alpha1.CallFault) bool {
 		return f.GetCheck() == ExportMissing // another cluster may ask for any app

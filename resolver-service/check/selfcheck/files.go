@@ -13,9 +13,9 @@ import (
 // filesPause is how often the files are looked at.
 const filesPause = 10 * time.Second
 
-// Files knows which files that the configuration names, such as tokens, roots and kubeconfigs, can't
-// be used as they are now. Whatever was read of them before stays in use, so nothing else tells of
-// them before the service fails to start again.
+// Files knows which files that the configuration names, such as tokens, roots and kubeconfigs,
+// can't be used as they are now. Whatever was read of them before stays in use, so nothing else
+// tells of them before the service fails to start again.
 type Files struct {
 	unusable atomic.Pointer[[]identity.Trusted]
 }

@@ -1,6 +1,6 @@
-// Package selfcheck looks again and again at what is wrong with the service that it runs in, although
-// all goes on: what checks find, directories and stores that lack something, and files that can't be
-// used any more.
+// Package selfcheck looks again and again for faults of its own service that stop nothing yet:
+// findings of checks, directories and stores that lack something, and files that can't be used any
+// more.
 package selfcheck
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
-// How often the service checks itself for its metrics, and which part of the time it spends on that at
-// most, where it has much to look at.
+// How often the service checks itself for its metrics, and which part of the time it spends on that
+// at most, where it has much to look at.
 const (
 	findingsPause = 10 * time.Second
 	findingsShare = 50

@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
-// How often problems are looked for, and how long a store may take to say what it lacks.
+// How often problems are looked for, and how long a store may take to answer.
 const (
 	problemsPause  = 5 * time.Second
 	lacksPatience  = 5 * time.Second
@@ -25,7 +25,7 @@ const (
 	mostOfProblems = 20
 )
 
-// Problems knows what is wrong with directories and the store.
+// Problems knows the faults of directories and of the store.
 type Problems struct {
 	Dirs     []string // that are always written to
 	Name     string   // of the store
@@ -36,7 +36,8 @@ type Problems struct {
 	found atomic.Pointer[[]*v1alpha1.Problem]
 }
 
-// Run looks again and again until ctx ends. The log, which events are made of, has what comes and goes.
+// Run looks again and again until ctx ends. The log, which events are made of, has each fault at
+// its begin and end.
 func (p *Problems) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.look(ctx)
@@ -45,7 +46,7 @@ func (p *Problems) Run(ctx context.Context) error {
 	return nil
 }
 
-// All is what was found last.
+// All returns the faults of the last look.
 func (p *Problems) All() []*v1alpha1.Problem {
 	if found := p.found.Load(); found != nil {
 		return *found

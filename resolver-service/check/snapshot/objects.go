@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Meta is what is read of an object's metadata.
+// Meta holds the metadata that checks read.
 type Meta struct {
 	Name        string            `json:"name"`
 	Namespace   string            `json:"namespace"`
@@ -17,12 +17,12 @@ type Meta struct {
 	Deleted     string            `json:"deletionTimestamp"`
 }
 
-// Namespace is what is read of one.
+// Namespace holds the fields that checks read.
 type Namespace struct {
 	Metadata Meta `json:"metadata"`
 }
 
-// Pod is what is read of one.
+// Pod holds the fields that checks read.
 type Pod struct {
 	Metadata Meta `json:"metadata"`
 	Spec     struct {
@@ -34,7 +34,7 @@ type Pod struct {
 	} `json:"status"`
 }
 
-// Container is what is read of a container.
+// Container holds the fields that checks read.
 type Container struct {
 	Name  string   `json:"name"`
 	Image string   `json:"image"`
@@ -89,7 +89,7 @@ func (c *Container) Arg(flag string) string {
 	return ""
 }
 
-// Service is what is read of one.
+// Service holds the fields that checks read.
 type Service struct {
 	Metadata Meta `json:"metadata"`
 	Spec     struct {
@@ -116,7 +116,7 @@ type ServicePort struct {
 	NodePort int    `json:"nodePort"`
 }
 
-// Deployment is what is read of one.
+// Deployment holds the fields that checks read.
 type Deployment struct {
 	Metadata Meta `json:"metadata"`
 	Spec     struct {
@@ -133,7 +133,7 @@ type Deployment struct {
 	} `json:"status"`
 }
 
-// Configuration is what is read of Dapr's.
+// Configuration holds the fields of Dapr's that checks read.
 type Configuration struct {
 	Metadata Meta `json:"metadata"`
 	Spec     struct {
@@ -148,7 +148,7 @@ type Configuration struct {
 	} `json:"spec"`
 }
 
-// Node is what is read of one.
+// Node holds the fields that checks read.
 type Node struct {
 	Metadata Meta `json:"metadata"`
 	Spec     struct {

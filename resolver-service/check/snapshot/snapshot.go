@@ -89,8 +89,8 @@ type reader struct {
 	s   *Snapshot
 }
 
-// Read reads a cluster where Isthmus is in a namespace, or is to be. It fails if the API server does not
-// answer, or does not know us.
+// Read reads a cluster where Isthmus is in a namespace, or is to be. It fails if the API server
+// does not answer, or does not know us.
 func Read(ctx context.Context, server *apiserver.Server, namespace string) (*Snapshot, error) {
 	s := &Snapshot{Host: server.Host(), Groups: map[string][]string{}, Namespaces: map[string]Namespace{}}
 	r := &reader{Server: server, ctx: ctx, s: s}

@@ -1,6 +1,5 @@
-// Package admin is the HTTP edge for operators and their machines: health,
-// Prometheus metrics, what is served at the moment, and profiles. It shows no key,
-// token or certificate.
+// Package admin is the HTTP edge for operators and their machines: health, Prometheus metrics, the
+// current views, and profiles. It shows no key, token or certificate.
 package admin
 
 import (

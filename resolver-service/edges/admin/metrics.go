@@ -18,7 +18,7 @@ type Metrics struct {
 	age     func() time.Duration
 }
 
-// Metric descriptions, by what they tell of.
+// Metric descriptions, by subject.
 var (
 	buildInfo     = describe("build_info", "Always 1; says which cluster and version this is.", "cluster", "version")
 	revisionNow   = describe("revision", "Revision of the newest published state.")

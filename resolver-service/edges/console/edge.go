@@ -1,6 +1,6 @@
 // Package console is the edge at which people open the console: package pages, behind the gates of
-// package login. It asks the service it is part of by a connection within the process, which
-// says who asks and what they may.
+// package login. It asks the service it is part of by a connection within the process, which names
+// the person and their rights.
 package console
 
 import (

@@ -56,7 +56,7 @@ const (
 // mostTokens is how many tokens there may be.
 const mostTokens = 10_000
 
-// Check finds what is wrong, without reading a secret. The paths are below "consul". address is
+// Check finds the mistakes, without reading a secret. The paths are below "consul". address is
 // where listen.consul is; empty for nowhere.
 func (s *Settings) Check(address string) (wrong strict.Errors) {
 	if len(s.Tokens) > mostTokens {

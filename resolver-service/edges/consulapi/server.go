@@ -1,10 +1,10 @@
-// Package consulapi serves the part of Consul's HTTP API that finds and registers
-// services, so that programs which know Consul find apps by Isthmus: above all Dapr's
-// stock name resolution hashicorp.consul.
+// Package consulapi serves the part of Consul's HTTP API that finds and registers services, so that
+// programs which know Consul find apps by Isthmus: above all Dapr's stock name resolution
+// hashicorp.consul.
 //
-// Who asks is known by its token. It sees what its app's view holds: instances of this
-// cluster, and other clusters' gateways under the apps' host names. What it registers is
-// an instance of its app, like any other. docs/reference/consul-api.md lists the endpoints.
+// A token names the caller. It sees the view of its app: instances of this cluster, and other
+// clusters' gateways under the apps' host names. It registers instances of its app, like any other.
+// docs/reference/consul-api.md lists the endpoints.
 package consulapi
 
 import (

@@ -6,8 +6,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns/transport"
 )
 
-// What is counted; docs/reference/service.md says what it means. All of it is read when somebody
-// looks: a query costs what the transport and the zone count of it.
+// The counters; docs/reference/service.md describes them. All of it is read when somebody looks: a
+// query costs what the transport and the zone count of it.
 var (
 	queries     = describe("queries_total", "Queries that came, by protocol.", "protocol")
 	responses   = describe("responses_total", "Responses that were sent, by protocol.", "protocol")

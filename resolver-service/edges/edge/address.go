@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
-// CheckAddress refuses what is not host:port, and names one such as another. Of a port alone
+// CheckAddress refuses a text that is not host:port, and names one such as another. Of a port alone
 // it names that port.
 func CheckAddress(doc *strict.Document, path, address, such string) {
 	_, port, err := net.SplitHostPort(address)

@@ -138,10 +138,10 @@ func New(cfg Config) (*Gateway, error) {
 	return g, nil
 }
 
-// Serve takes a TCP listener over and accepts connections from it until ctx ends. Then
-// it closes the listener, lets connections finish for at most Config.DrainTimeout, closes what is
-// left and returns nil. It returns an error when the listener fails for good, which
-// closes all connections; running out of descriptors is not for good.
+// Serve takes a TCP listener over and accepts connections from it until ctx ends. Then it closes
+// the listener, lets connections finish for at most Config.DrainTimeout, closes the rest and
+// returns nil. It returns an error when the listener fails for good, which closes all connections;
+// running out of descriptors is not for good.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	return g.serve(ctx, l, catalog.App{})
 }

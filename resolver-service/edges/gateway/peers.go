@@ -31,7 +31,8 @@ func (s *serving) handOver(client *net.TCPConn, in greeting, take func(net.Conn)
 	take(conn)
 }
 
-// Read gives out what the gateway read, and then what comes. One goroutine may call it.
+// Read gives out the bytes that the gateway read, and then the next ones. One goroutine may call
+// it.
 func (c *peerConn) Read(p []byte) (int, error) {
 	if len(c.first) == 0 {
 		return c.Conn.Read(p)

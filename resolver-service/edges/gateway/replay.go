@@ -44,7 +44,7 @@ func (r *replay) release() {
 	r.pooled, r.buf = nil, nil
 }
 
-// Read gives out what was read already, or else what comes next.
+// Read gives out the bytes that were read already, or else the next ones.
 func (r *replay) Read(p []byte) (int, error) {
 	if r.off == len(r.buf) {
 		if err := r.fill(); err != nil {

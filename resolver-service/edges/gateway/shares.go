@@ -53,7 +53,8 @@ func withPeers(bound, peers, least int) int {
 func reserveOf(peers int) int   { return withPeers(reserved, peers, reservedPerSource) }
 func farewellsOf(peers int) int { return withPeers(maxFarewells, peers, reservedPerSource) }
 
-// Descriptors is how many descriptors a gateway with listeners takes beside those of MaxConnections.
+// Descriptors is how many descriptors a gateway with listeners takes beside those of
+// MaxConnections.
 func Descriptors(peers, listeners int) int {
 	return peers + listeners*(reserveOf(peers)+farewellsOf(peers))
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // CutOff finds out whether another replica hears all peers that this one hears, and more. Then
-// sidecars are better off there. If replicas tell each other nothing, any other may be better than one
-// that does not hear a peer.
+// sidecars are better off there. If replicas tell each other nothing, any other may be better than
+// one that does not hear a peer.
 type CutOff struct {
 	Reach    func() []Reach
 	Tell     func(hears []string)        // tells other replicas; nil: there is no way to

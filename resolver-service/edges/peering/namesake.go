@@ -35,7 +35,7 @@ type namesake struct {
 // secondCluster is the error of a namesake.
 type secondCluster struct{ cluster, other, first string }
 
-// Error says who is who.
+// Error names both services.
 func (s secondCluster) Error() string {
 	return fmt.Sprintf("a second service says that it is cluster %s: %.8s…, and the exports come from %.8s…; remove its gateway from spec.gateways, or give that cluster its own name in isthmus.yaml; "+
 		"if it has replaced the first, apply the Cluster object again with it alone", s.cluster, s.other, s.first)

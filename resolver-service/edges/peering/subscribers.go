@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of what is kept for subscribers.
+// Bounds for subscribers.
 const (
 	maxStreams     = 32   // of one cluster, for all its replicas
 	maxRunning     = 64   // including ended ones that still run

@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// Bounds of what is kept of calls, and of one report.
+// Bounds of the calls that are remembered, and of one report.
 const (
 	maxCallRecords  = 200_000 // in all
 	maxCallersOfApp = 5000
@@ -107,7 +107,7 @@ const (
 	guardLoaded        // it sees the calls that the app gets
 )
 
-// Observers are the sidecars of an app, by what they say of their guards.
+// Observers are the sidecars of an app, by the mode of their guards.
 type Observers [guardLoaded + 1]int
 
 // Blind tells why calls of the app may be unseen; empty if its sidecars see them all.

@@ -336,8 +336,8 @@ func (e *evidence) clusters() map[string]Unreached {
 	return all
 }
 
-// UnreachedCallees returns the apps of other clusters that don't answer callers, behind gateways that
-// do, sorted.
+// UnreachedCallees returns the apps of other clusters that don't answer callers, behind gateways
+// that do, sorted.
 func (s *Server) UnreachedCallees() []callhealth.Unreached { return s.evidence.callees() }
 
 func (e *evidence) callees() (all []callhealth.Unreached) {

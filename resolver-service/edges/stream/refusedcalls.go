@@ -11,8 +11,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/series"
 )
 
-// Bounds of the callers that have series of their own. Other clusters' callers have a share of their
-// own, so that they take no place of this cluster's.
+// Bounds of the callers that have series of their own. Other clusters' callers have a share of
+// their own, so that they take no place of this cluster's.
 const (
 	maxLocalRefused  = 200
 	maxRemoteRefused = 100

@@ -55,7 +55,8 @@ func (s *Server) Sidecars(wants func(catalog.App) bool) []Sidecar {
 	return all
 }
 
-// Running tells how many sidecars of each app have registered, and of which their apps can't take calls.
+// Running tells how many sidecars of each app have registered, and of which their apps can't take
+// calls.
 func (s *Server) Running() (of map[catalog.App]int, unwell []callhealth.Unwell) {
 	of = map[catalog.App]int{}
 	for _, one := range s.Sidecars(func(catalog.App) bool { return true }) {
@@ -71,8 +72,8 @@ func (s *Server) Running() (of map[catalog.App]int, unwell []callhealth.Unwell) 
 }
 
 // SidecarPage returns the clients that a filter wants, by app and address: those after a
-// [Sidecar.Position], unless it is empty, and at most so many, unless that is 0. It also counts all that
-// the filter wants. The error is that the position is none.
+// [Sidecar.Position], unless it is empty, and at most so many, unless that is 0. It also counts all
+// that the filter wants. The error is that the position is none.
 func (s *Server) SidecarPage(wants func(catalog.App) bool, after string, most int) (page []Sidecar, matched int, err error) {
 	var from *position
 	if after != "" {

@@ -19,7 +19,7 @@ const TurnAwayFor = 15 * time.Second
 // not known whether another one is better.
 const TurnAwayEvery = 10 * time.Minute
 
-// Bounds of what is known of clients that were turned away.
+// Bounds of the list of clients that were turned away.
 const (
 	forgetTurnedAway = time.Minute
 	maxTurnedAway    = 10_000 // others are served
@@ -52,10 +52,10 @@ func newTurnAway() *turnAway { return &turnAway{visits: map[*visit]struct{}{}} }
 // TurnAway ends streams and has their clients go to other replicas, for a reason. Their instances
 // stay until they have registered elsewhere, or had the time for it. An empty reason lifts that.
 //
-// Only clients that know another replica are sent away. If it is sure that another replica is better,
-// it ends their streams and refuses new ones. Otherwise it sends each away once in [TurnAwayEvery]: a
-// client says when it was turned away, so the replica that it goes to keeps it, even if that one hears
-// no more.
+// Only clients that know another replica are sent away. If it is sure that another replica is
+// better, it ends their streams and refuses new ones. Otherwise it sends each away once in
+// [TurnAwayEvery]: a client says when it was turned away, so the replica that it goes to keeps it,
+// even if that one hears no more.
 func (s *Server) TurnAway(why string, sure bool) {
 	a := s.away
 	a.mu.Lock()

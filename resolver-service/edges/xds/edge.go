@@ -28,7 +28,7 @@ type Settings struct {
 	TLS            *TLS     `yaml:"tls"` // nil: the service's own certificate
 }
 
-// Gateway says which clients are gateways of this cluster, and what is theirs.
+// Gateway says which clients are gateways of this cluster, and their resources.
 type Gateway struct {
 	Apps    []string `yaml:"apps,single"` // as namespace/app-id in their certificates
 	Listen  string   `yaml:"listen"`      // "ip:port" that they listen at; DefaultGatewayListen by default

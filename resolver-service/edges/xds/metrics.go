@@ -2,7 +2,7 @@ package xds
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// What is counted; docs/reference/service.md says what it means.
+// The counters; docs/reference/service.md describes them.
 var (
 	clientsOpen = describe("clients", "Streams that are open, by what the client is and its protocol.", "as", "protocol")
 	namesIn     = describe("names", "Different names that clients follow.")

@@ -6,7 +6,7 @@ import (
 )
 
 // What the streams of one app, and those of all, may have the service hold: different names that
-// they follow, and bytes of what they have from earlier streams.
+// they follow, and bytes of resources from earlier streams.
 const (
 	maxNamesOfApp = 100_000
 	maxNamesInAll = 500_000

@@ -1,5 +1,5 @@
-// Package analysis finds what is most likely a mistake in objects that are right by themselves: a
-// name that nobody has, a route that can't be taken, an export that lets nobody in.
+// Package analysis finds likely mistakes in objects that are right by themselves: a name that
+// nobody has, a route that can't be taken, an export that lets nobody in.
 package analysis
 
 import (

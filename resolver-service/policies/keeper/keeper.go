@@ -1,5 +1,5 @@
-// Package keeper keeps policies in a Kubernetes cluster: created, changed and deleted as the callers
-// of apps do. It writes objects that carry its labels, and no others.
+// Package keeper keeps policies in a Kubernetes cluster: created, changed and deleted as the
+// callers of apps do. It writes objects that carry its labels, and no others.
 package keeper
 
 import (
@@ -58,7 +58,7 @@ type Keeper struct {
 	status Status
 }
 
-// Manager is the field manager of what is written.
+// Manager is the field manager of the policies.
 const Manager = "isthmus-policies"
 
 // clusterLabel says whose an object is.

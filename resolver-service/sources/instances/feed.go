@@ -43,9 +43,9 @@ type Applier interface {
 	Apply(ctx context.Context, c topology.Change) (revision uint64, err error)
 }
 
-// Feed follows sources at once and hands what changes to the topology. A source that
-// fails is asked again, with pauses; what it said goes on standing. When it is read anew,
-// only differences go on.
+// Feed follows sources at once and hands changes to the topology. It asks a failed source again,
+// with pauses. The last state of that source stands meanwhile. When it is read anew, only
+// differences go on.
 type Feed struct {
 	to       Applier
 	log      *slog.Logger

@@ -1,7 +1,6 @@
-// Package instances is where instances of apps come from beside sidecars' own streams:
-// the contract of a source, and the [Feed] that keeps sources followed and hands what
-// they say to the topology. Each source has a folder of its own below this one, and all
-// are held to instancestest.
+// Package instances has the sources of instances beside sidecars' own streams: the contract of a
+// source, and the [Feed] that follows sources and hands their changes to the topology. Each source
+// has a folder of its own below this one, and all are held to instancestest.
 package instances
 
 import (

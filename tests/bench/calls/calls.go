@@ -139,8 +139,8 @@ const (
 
 var kindNames = [kinds]string{"HTTP GET", "HTTP POST, 1 KiB", "gRPC, proxied"}
 
-// The callees are the last parts of their addresses, so that a pattern of stock daprd's resolver leads
-// to them without a lookup.
+// The callees are the last parts of their addresses, so that a pattern of stock daprd's resolver
+// leads to them without a lookup.
 var (
 	overHTTP = catalog.App{Namespace: "default", ID: "101"}
 	overGRPC = catalog.App{Namespace: "default", ID: "102"}

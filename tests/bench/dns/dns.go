@@ -1,6 +1,6 @@
-// Package dns compares DNS servers: the one in "isthmus serve" beside Knot DNS, NSD and CoreDNS, each
-// with the same 10,000 names, asked by dnsperf. The generator stands beside the server: compare the CPU
-// time of a query first, and the ratios.
+// Package dns compares DNS servers: the one in "isthmus serve" beside Knot DNS, NSD and CoreDNS,
+// each with the same 10,000 names, asked by dnsperf. The generator stands beside the server:
+// compare the CPU time of a query first, and the ratios.
 package dns
 
 import (

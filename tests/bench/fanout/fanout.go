@@ -1,10 +1,10 @@
-// Package fanout measures how long it takes from an instance's change until the sidecars that may call
-// it answer with it: a resolver service with 10,000 apps and 100,000 instances in a process of its own,
-// 1,000 sidecars' resolvers connected to it, and one instance that changes its address.
+// Package fanout measures how long it takes from an instance's change until the sidecars that may
+// call it answer with it: a resolver service with 10,000 apps and 100,000 instances in a process of
+// its own, 1,000 sidecars' resolvers connected to it, and one instance that changes its address.
 //
 // By turns with it, a bare gRPC server sends a like message to as many sidecars. What the service
-// itself adds is the difference. It also shows what the service holds in memory and how long it takes
-// to be ready after a start, with all selections in its store and all instances to take over.
+// itself adds is the difference. It also shows what the service holds in memory and how long it
+// takes to be ready after a start, with all selections in its store and all instances to take over.
 package fanout
 
 import (

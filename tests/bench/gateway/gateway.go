@@ -1,5 +1,5 @@
-// Package gateway compares what it costs to pass connections on: the gateway of Isthmus beside HAProxy,
-// nginx and sniproxy, all in one run.
+// Package gateway compares what it costs to pass connections on: the gateway of Isthmus beside
+// HAProxy, nginx and sniproxy, all in one run.
 //
 // It measures CPU time of the proxies, not rates: the load generator and the apps behind run on the
 // same machine and would blur rates. Rounds are interleaved and the table shows medians.

@@ -1,5 +1,5 @@
-// Package harness is what the benchmarks share: the program with its processes, rounds by turns, CPU
-// time and memory, tables, and the services, servers and apps that are measured.
+// Package harness is what the benchmarks share: the program with its processes, rounds by turns,
+// CPU time and memory, tables, and the services, servers and apps that are measured.
 //
 // A benchmark that can't go on ends at once: [Check] and [Must] panic with their error, and [Try]
 // recovers it. What was started ends in reverse order, by [B.Cleanup].
@@ -61,8 +61,8 @@ func Try(do func()) (err error) {
 	return nil
 }
 
-// B is a benchmark, or a part of one. Its context ends with it, or if something fails that it runs in
-// the background.
+// B is a benchmark, or a part of one. Its context ends with it, or if something fails that it runs
+// in the background.
 type B struct {
 	context.Context
 	end      context.CancelCauseFunc
@@ -179,8 +179,8 @@ func Repeat(workers, n int, do func()) {
 	})
 }
 
-// Turns measures every subject once a round, in another order each time, so that what else the machine
-// does concerns all alike.
+// Turns measures every subject once a round, in another order each time, so that what else the
+// machine does concerns all alike.
 func Turns[S any](b *B, rounds int, subjects []S, measure func(S)) {
 	told := time.Now()
 	for round := range rounds {

@@ -26,7 +26,8 @@ func Settled() Memory {
 	return Memory{stats.HeapAlloc, Resident(os.Getpid())}
 }
 
-// Resident is how much memory of a process and its children is resident; 0 where the kernel can't tell.
+// Resident is how much memory of a process and its children is resident; 0 where the kernel can't
+// tell.
 func Resident(pid int) (bytes uint64) {
 	for _, p := range Family(pid) {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
@@ -38,8 +39,8 @@ func Resident(pid int) (bytes uint64) {
 	return bytes
 }
 
-// Holds is the memory (proportional set size, in bytes) and the number of descriptors of a process and
-// its children. The kernel's memory for sockets is not in it.
+// Holds is the memory (proportional set size, in bytes) and the number of descriptors of a process
+// and its children. The kernel's memory for sockets is not in it.
 func Holds(pid int) (memory int64, files int) {
 	for _, p := range Family(pid) {
 		_, pss, _ := strings.Cut(string(Must(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p)))), "\nPss:")

@@ -31,9 +31,9 @@ type Command struct {
 	Roles map[string]Role // what the program can be in a process of its own
 }
 
-// Role is a part of what is measured. It returns the methods that the benchmark may ask for: functions
-// with at most one argument and one result, which are JSON on their way. Without methods the process
-// ends.
+// Role is a part of what is measured. It returns the methods that the benchmark may ask for:
+// functions with at most one argument and one result, which are JSON on their way. Without methods
+// the process ends.
 type Role func(b *B, argument []byte) map[string]any
 
 // As is a role with an argument.
@@ -60,8 +60,8 @@ var (
 // Progress tells people on standard error how far the program is.
 func Progress(format string, args ...any) { fmt.Fprintf(os.Stderr, name+": "+format+"\n", args...) }
 
-// Main runs the benchmark that the first argument names, and ends the process. An interrupt ends the
-// benchmark's context.
+// Main runs the benchmark that the first argument names, and ends the process. An interrupt ends
+// the benchmark's context.
 func Main(benchmarks map[string]Benchmark) {
 	if len(os.Args) > 1 {
 		name = os.Args[1]

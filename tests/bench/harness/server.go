@@ -12,8 +12,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
-// Server says how to start a server. In its arguments and its configuration PORT, DIR and CONFIG are
-// filled in: its port, a directory of its own, and the file with its configuration.
+// Server says how to start a server. In its arguments and its configuration PORT, DIR and CONFIG
+// are filled in: its port, a directory of its own, and the file with its configuration.
 type Server struct {
 	Name    string // in the table
 	Program string // in the table of sandbox/programs, or a path
@@ -31,8 +31,8 @@ type Running struct {
 	Addr string // host:port
 }
 
-// Servers starts those servers whose name has one of only in it, and waits until they answer. It says
-// which ones this machine does not have.
+// Servers starts those servers whose name has one of only in it, and waits until they answer. It
+// says which ones this machine does not have.
 func (b *B) Servers(only string, all []Server, answers func(*Running)) (running []*Running) {
 	for _, s := range all {
 		path := s.Program

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Quantile is the smallest value that a share q of the values, from 0 to 1, does not exceed. It is the
-// zero value where there are none.
+// Quantile is the smallest value that a share q of the values, from 0 to 1, does not exceed. It is
+// the zero value where there are none.
 func Quantile[T int | int64 | float64 | time.Duration](values []T, q float64) (at T) {
 	if len(values) == 0 {
 		return at
@@ -52,8 +52,8 @@ func (s *Subject) Values(figure string) []float64 { return s.figures[figure] }
 // Forget forgets what warmed up.
 func (s *Subject) Forget() { s.figures = nil }
 
-// Times is how many times its reference's a quantile of a figure is: for the median round by round, if
-// both have as many.
+// Times is how many times its reference's a quantile of a figure is: for the median round by round,
+// if both have as many.
 func (s *Subject) Times(figure string, q float64) float64 {
 	values, base := s.figures[figure], s.Beside.figures[figure]
 	if q != .5 || len(values) != len(base) {
@@ -74,8 +74,8 @@ type Column struct {
 	Most                 float64 // the aim: at most so much; 0 for none
 }
 
-// Print prints a table of the subjects' figures, and how the aims are met. In brackets each has how many
-// times its reference's it is.
+// Print prints a table of the subjects' figures, and how the aims are met. In brackets each has how
+// many times its reference's it is.
 func Print(title string, subjects []*Subject, columns []Column) {
 	rows, verdicts := cells(subjects, columns)
 	fmt.Print(markdown(title, rows), verdicts)

@@ -1,11 +1,12 @@
-// Package peers measures what a resolver service costs by how many other clusters it has links with: 2,
-// 10 and 100 of them, each of which exports 1,000 apps to it, and is told of as many. What must follow
-// that number is memory and traffic. What must not is a change, and whatever the others export to
-// somebody else.
+// Package peers measures what a resolver service costs by how many other clusters it has links
+// with: 2, 10 and 100 of them, each of which exports 1,000 apps to it, and is told of as many. What
+// must follow that number is memory and traffic. What must not is a change, and whatever the others
+// export to somebody else.
 //
 // The service runs in a process of its own for each column. The other clusters are in the program's
 // process: each is a topology, with links and a server of its own, a certificate of its own, and
-// connections over TCP on loopback by mTLS. They connect directly; gateways would pass the same bytes on.
+// connections over TCP on loopback by mTLS. They connect directly; gateways would pass the same
+// bytes on.
 package peers
 
 import (

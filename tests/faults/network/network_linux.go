@@ -87,8 +87,8 @@ func (n *Network) Set(from, to netip.Prefix, c Conditions) {
 	n.rules = slices.Insert(n.rules, 0, rule{from, to, c})
 }
 
-// Watch shows a function each packet on its way from one place to another, before it is decided what
-// becomes of it. The function must not keep the packet, nor block.
+// Watch shows a function each packet on its way from one place to another, before it is decided
+// what becomes of it. The function must not keep the packet, nor block.
 func (n *Network) Watch(see func(source, target netip.Addr, packet []byte)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,11 +1,11 @@
-// The command have gets the programs of [programs.All] that are not here: it builds them, takes those of
-// this machine or unpacks their packages, all into bin/. It runs at the root of a clone.
+// The command have gets the programs of [programs.All] that are not here: it builds them, takes
+// those of this machine or unpacks their packages, all into bin/. It runs at the root of a clone.
 //
 //	have demo|tests|clusters|PROGRAM...   gets what make demo, make test or make test-install runs
 //	have doctor                           says what is here, what is not, and how long it would take
 //
-// DAPRD_TAGS chooses Dapr's components (stablecomponents), and ISTHMUS_SERVERS=fetch downloads packages of
-// what is installed, too.
+// DAPRD_TAGS chooses Dapr's components (stablecomponents), and ISTHMUS_SERVERS=fetch downloads
+// packages of what is installed, too.
 package main
 
 import (

@@ -11,10 +11,11 @@ import (
 // ErrNone is returned, wrapped, for a program that is not there.
 var ErrNone = errors.New("binary not found")
 
-// Find finds a program: where [Variable] says, else in bin/ of this repository or of a directory above
-// the current one, else beside this program. One that systems have a package of, such as PostgreSQL or
-// dig, may also be on the PATH, or where the package puts it; a daprd on the PATH has no Isthmus in it.
-// Where ISTHMUS_TEST_PROGRAMS is "demo", those of the table that the demo does not run are not there.
+// Find finds a program: where [Variable] says, else in bin/ of this repository or of a directory
+// above the current one, else beside this program. One that systems have a package of, such as
+// PostgreSQL or dig, may also be on the PATH, or where the package puts it; a daprd on the PATH has
+// no Isthmus in it. Where ISTHMUS_TEST_PROGRAMS is "demo", those of the table that the demo does
+// not run are not there.
 func Find(name string) (string, error) {
 	p, known := Named(name)
 	if known && p.Need > Demo && os.Getenv("ISTHMUS_TEST_PROGRAMS") == "demo" {

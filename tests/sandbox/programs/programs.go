@@ -21,8 +21,8 @@ const (
 	Benchmarks             // make bench; it leaves out what is missing
 )
 
-// Program is one that somebody runs. It is built by Go, taken from a package of the system, or made of
-// packages of JavaScript.
+// Program is one that somebody runs. It is built by Go, taken from a package of the system, or made
+// of packages of JavaScript.
 type Program struct {
 	Name   string
 	Need   Need
@@ -171,8 +171,8 @@ func Variable(name string) string {
 	return "ISTHMUS_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// Installed finds a program that a package of the system has put somewhere below root, which is "/", or
-// on the PATH.
+// Installed finds a program that a package of the system has put somewhere below root, which is
+// "/", or on the PATH.
 func (p Program) Installed(root string, look func(name string) (string, error)) (string, bool) {
 	if p.Packed == nil {
 		return "", false

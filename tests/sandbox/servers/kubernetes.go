@@ -211,7 +211,8 @@ func Kubeconfig(path, addr, ca, token string) error {
 	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{token: %q}", token))
 }
 
-// ClientKubeconfig is [Kubeconfig] for somebody with a client certificate, who may have a token, too.
+// ClientKubeconfig is [Kubeconfig] for somebody with a client certificate, who may have a token,
+// too.
 func ClientKubeconfig(path, addr, ca string, cert, key []byte, token string) error {
 	encoded := base64.StdEncoding.EncodeToString
 	return writeKubeconfig(path, addr, ca, fmt.Sprintf("{client-certificate-data: %s, client-key-data: %s, token: %q}", encoded(cert), encoded(key), token))

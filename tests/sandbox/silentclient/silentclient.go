@@ -28,8 +28,8 @@ func (l *oneConnection) Accept() (net.Conn, error) {
 func (l *oneConnection) Close() error   { close(l.closed); return nil }
 func (l *oneConnection) Addr() net.Addr { return &net.TCPAddr{} }
 
-// IsClosed has a client send a text and no more, on a fake clock. The server, which serves until its
-// context ends, must close the connection after a time, and at most a second later.
+// IsClosed has a client send a text and no more, on a fake clock. The server, which serves until
+// its context ends, must close the connection after a time, and at most a second later.
 func IsClosed(t *testing.T, text string, after time.Duration, serve func(context.Context, net.Listener) error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

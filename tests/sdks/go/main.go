@@ -1,5 +1,5 @@
-// Command sdk-go is an app by Dapr's SDK for Go: it hosts actors of the type in TYPE, or calls actors
-// where TYPE is empty.
+// Command sdk-go is an app by Dapr's SDK for Go: it hosts actors of the type in TYPE, or calls
+// actors where TYPE is empty.
 package main
 
 import (

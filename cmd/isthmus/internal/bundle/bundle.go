@@ -42,7 +42,7 @@ func (b *Bundle) Add(name string, text []byte, err error) {
 // Empty tells whether nothing was added.
 func (b *Bundle) Empty() bool { return len(b.names) == 0 }
 
-// Missing is what is not in the bundle, and why.
+// Missing lists the parts that the bundle lacks, and why.
 func (b *Bundle) Missing() []string { return b.missing }
 
 // index is the first file, for people.

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
 )
 
-// Bounds of what is read of a namespace.
+// Bounds of reading a namespace.
 const (
 	maxPods     = 20
 	maxLogLines = 5_000

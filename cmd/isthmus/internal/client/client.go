@@ -64,7 +64,7 @@ func (o Options) Service() string {
 	return at + " (context " + o.Context + ")"
 }
 
-// Check tells what is wrong with the options, asking nobody.
+// Check returns the mistakes in the options, asking nobody.
 func (o Options) Check() error {
 	if _, err := o.identity(); err != nil {
 		return err
@@ -314,7 +314,7 @@ func (c *Conn) ClusterName(ctx context.Context) (string, error) {
 // Explain is that of [Options].
 func (c *Conn) Explain(err error) error { return c.options.Explain(err) }
 
-// Explain makes of a failed call's error one that says what was tried and what to do.
+// Explain makes of a failed call's error one that names the attempt and the cure.
 func (o Options) Explain(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {

@@ -98,8 +98,8 @@ func (c *Conn) Each(ctx context.Context, do func(grpc.ClientConnInterface) error
 	return nil
 }
 
-// Workloads are what has the pods of apps in a namespace, as kubectl names it, each once. There are none
-// outside Kubernetes, nor where the user may not read pods there.
+// Workloads are the owners of apps' pods in a namespace, as kubectl names it, each once. There are
+// none outside Kubernetes, nor where the user may not read pods there.
 func (c *Conn) Workloads(ctx context.Context, namespace string, ids []string) (all []string) {
 	if c.way == nil {
 		return nil
@@ -115,8 +115,8 @@ func (c *Conn) Workloads(ctx context.Context, namespace string, ids []string) (a
 	return all
 }
 
-// Flags are those by which isthmus and kubectl go the same way as this connection, each with a blank
-// before it. For kubectl there are none outside Kubernetes.
+// Flags are those by which isthmus and kubectl go the same way as this connection, each with a
+// blank before it. For kubectl there are none outside Kubernetes.
 func (c *Conn) Flags() (isthmus, kubectl string) {
 	o := c.options
 	for _, f := range [][2]string{{"kubeconfig", o.Kubeconfig}, {"context", o.KubeContext}} {

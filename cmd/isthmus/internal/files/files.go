@@ -21,7 +21,7 @@ import (
 // maxBytes bounds one file.
 const maxBytes = 64 << 20
 
-// Set is what was read.
+// Set has the objects of files.
 type Set struct {
 	Objects   []catalog.Object
 	Revisions []string // the metadata.revision of each; empty where there is none

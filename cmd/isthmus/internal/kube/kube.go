@@ -116,7 +116,7 @@ func others(name string, raw *api.Config) string {
 // Config is a copy of how the API server is reached, for other clients.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Pod is what is read of a pod.
+// Pod holds the fields of a pod that commands read.
 type Pod struct {
 	Metadata struct {
 		Name              string            `json:"name"`
@@ -143,7 +143,7 @@ type Pod struct {
 	} `json:"status"`
 }
 
-// Container is what is read of a pod's container.
+// Container holds the fields of a container that commands read.
 type Container struct {
 	Name  string `json:"name"`
 	Image string `json:"image"`
@@ -162,8 +162,8 @@ func (p *Pod) Ready() bool {
 	return ready && p.Metadata.DeletionTimestamp == ""
 }
 
-// Workload is what made the pod and makes it anew, as kubectl names it, such as deployment/checkout.
-// It is empty where nothing does.
+// Workload is what made the pod and makes it anew, as kubectl names it, such as
+// deployment/checkout. It is empty where nothing does.
 func (p *Pod) Workload() string {
 	for _, o := range p.Metadata.OwnerReferences {
 		if !o.Controller {

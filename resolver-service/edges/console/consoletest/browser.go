@@ -1,5 +1,5 @@
-// Package consoletest opens a console as a browser without a screen does: by HTTP with cookies, pages
-// read as HTML, and forms sent with what is in them.
+// Package consoletest opens a console as a browser without a screen does: by HTTP with cookies,
+// pages read as HTML, and forms sent with their values.
 package consoletest
 
 import (

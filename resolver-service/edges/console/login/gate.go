@@ -24,7 +24,7 @@ const (
 )
 
 // LivePath is where pages listen for changes. A stream ends with its session. Like all that scripts
-// fetch, it does not count as somebody who is there: a forgotten page does not keep a session.
+// fetch, it does not count as use: a forgotten page does not keep a session.
 const LivePath = "/live"
 
 // Gate lets people in to pages, and keeps everybody else out. [NewOnce] and [NewOIDC] make one.

@@ -98,7 +98,7 @@ func newLogin(ctx context.Context, c Config, log *slog.Logger) (*login, error) {
 	return l, nil
 }
 
-// Check tells what is wrong with a configuration. It asks nobody.
+// Check returns the mistakes in a configuration. It asks nobody.
 func (c Config) Check() error { return c.complete() }
 
 // complete checks a configuration, and fills in what it leaves out.

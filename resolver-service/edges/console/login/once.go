@@ -22,8 +22,8 @@ type OnceConfig struct {
 	Used func(next string)
 }
 
-// Once is a gate for somebody who can run a command, or read a file, on the console's machine. A
-// session lasts as long as the process, and may do all that the service lets it.
+// Once is a gate for a user with the right to run a command, or read a file, on the console's
+// machine. A session lasts as long as the process, and may do all that the service lets it.
 type Once struct {
 	*Gate
 	config OnceConfig

@@ -1,6 +1,7 @@
-// Package login decides who may see the console: sessions, and the two ways to get one. One is a URL
-// that works once, for the operator of this machine; the other is an OpenID Connect provider, for a
-// team. It also refuses requests that another site, or a name that is not the console's, has caused.
+// Package login decides who may see the console: sessions, and the two ways to get one. One is a
+// URL that works once, for the operator of this machine; the other is an OpenID Connect provider,
+// for a team. It also refuses requests that another site, or a name that is not the console's, has
+// caused.
 package login
 
 import (
@@ -19,7 +20,7 @@ const (
 	Link  Right = "link"  // connect clusters
 )
 
-// Session is a person who has come in.
+// Session is a person that has signed in.
 type Session struct {
 	Person string  // for logs and pages
 	Rights []Right // nil: whoever answers decides

@@ -1,7 +1,7 @@
-// Package pages is the pages that operators keep open in a browser: what runs, why a call goes where
-// it goes, and what a change would do. It asks a resolver service by gRPC, as the person of the session,
-// and knows nothing that the command line could not ask, too. Pages are written by the server and can
-// be read without JavaScript. Package login decides who gets to them.
+// Package pages is the pages that operators keep open in a browser: what runs, why a call goes
+// where it goes, and what a change would do. It asks a resolver service by gRPC, as the person of
+// the session, and knows nothing that the command line could not ask, too. Pages are written by the
+// server and can be read without JavaScript. Package login decides who gets to them.
 package pages
 
 import (

@@ -18,7 +18,7 @@ import (
 )
 
 // How often the service is asked while a page is open, and how long a stream to a browser lasts. A
-// browser that reads what comes asks again when its stream ends; one that does not is gone then.
+// browser that reads its stream asks again when that ends; another one is gone then.
 const (
 	watchEvery  = time.Second
 	heartbeat   = 5 * time.Second

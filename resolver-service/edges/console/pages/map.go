@@ -36,7 +36,7 @@ type mapQuery struct {
 	From                            int    // row of the table
 }
 
-// Bounds of what is drawn and listed.
+// Bounds of the map and its lists.
 const (
 	mostDrawn   = 60  // apps in all columns; more are drawn by namespace
 	mostWays    = 250 // between them

@@ -18,8 +18,8 @@ const (
 	mostHeaders  = 64 << 10
 )
 
-// Serve serves pages behind a gate until ctx ends, and returns once no request is under way. state may
-// be nil; see [http.Server.ConnState].
+// Serve serves pages behind a gate until ctx ends, and returns once no request is under way. state
+// may be nil; see [http.Server.ConnState].
 func Serve(ctx context.Context, l net.Listener, guarded http.Handler, state func(net.Conn, http.ConnState), log *slog.Logger) error {
 	requests, cancel := context.WithCancel(context.Background())
 	defer cancel()

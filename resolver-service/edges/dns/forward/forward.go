@@ -193,7 +193,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return f.room.Acquire(context.WithoutCancel(ctx), int64(f.cfg.MaxQueries)) // it is never released
 }
 
-// Counters tell what a forwarder has done since New, and what it holds.
+// Counters count the work of a forwarder since New, and its cache.
 type Counters struct {
 	Hits, Misses, Joined, Failures uint64 // Joined: waited for an equal question
 	Entries, Bytes, Flights        int    // Flights: questions under way

@@ -59,7 +59,7 @@ type counts struct {
 
 func newCounts(sockets int) *counts { return &counts{udp: make([]tally, sockets)} }
 
-// Counters reads what was counted so far.
+// Counters reads the counters.
 func (l *Listener) Counters() Counters {
 	c := Counters{
 		Open:     l.counts.open.Load(),

@@ -1,6 +1,5 @@
-// Package transport carries DNS queries and responses: UDP in batches, TCP with
-// pipelining, and TLS. It knows of a message what rate limiting needs, and nothing of
-// what is asked.
+// Package transport carries DNS queries and responses: UDP in batches, TCP with pipelining, and
+// TLS. It knows the parts of a message that rate limiting needs, and no more.
 package transport
 
 import (

@@ -49,8 +49,8 @@ func (n *Name) start(i int) int {
 	return int(n.starts[i])
 }
 
-// Pointer is what stands for the name from a label on in the rest of a message, whose
-// only question asks for the name.
+// Pointer stands for the name from a label on in the rest of a message, whose only question asks
+// for the name.
 func (n *Name) Pointer(i int) uint16 { return pointerBits<<8 | uint16(HeaderSize+n.start(i)) }
 
 // Below is how many labels the name has before those of a zone, whose name is in the form

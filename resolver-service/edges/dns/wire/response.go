@@ -16,10 +16,10 @@ const (
 	Additional
 )
 
-// Response is a response in the making. Begin starts it, then records are added section
-// by section, and Finish ends it. What does not fit is left out by whole records, and
-// TC is set, unless it is in the additional section. It writes into the buffer that it is
-// given, which must have room for what it may hold.
+// Response is a response in the making. Begin starts it, then records are added section by section,
+// and Finish ends it. Records without room are left out whole, and TC is set, unless it is in the
+// additional section. It writes into the buffer that it is given, which must have room for the
+// whole response.
 type Response struct {
 	// Buf is the message so far. What Open begins is appended here.
 	Buf []byte

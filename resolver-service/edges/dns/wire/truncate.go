@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 )
 
-// Truncate cuts a response to a size by whole records, in place. An OPT that is last stays,
-// without its options if even those don't fit. TC is set if answers, authority (RFC 2181, 9)
-// or options are missing. What is no message stays as it is.
+// Truncate cuts a response to a size by whole records, in place. An OPT that is last stays, without
+// its options if even those don't fit. TC is set if answers, authority (RFC 2181, 9) or options are
+// missing. Other bytes stay as they are.
 func Truncate(response []byte, limit int) []byte {
 	at, ok := QuestionEnd(response)
 	if !ok {

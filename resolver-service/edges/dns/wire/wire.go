@@ -1,6 +1,5 @@
-// Package wire reads DNS queries and writes responses (RFC 1035, 6891), in buffers that
-// it is given: it allocates nothing. It knows the form of messages and nothing of what
-// is in a zone.
+// Package wire reads DNS queries and writes responses (RFC 1035, 6891), in buffers that it is
+// given: it allocates nothing. It knows the form of messages and no zone.
 package wire
 
 // Type is the type of a record, or what a question asks for.

@@ -140,7 +140,7 @@ func (z *Zone) Answer(q *transport.Query, out []byte) (response []byte, later bo
 	return response, false
 }
 
-// Wait answers what has to be waited for; see [transport.Handler].
+// Wait answers a query that has to wait; see [transport.Handler].
 func (z *Zone) Wait(ctx context.Context, q *transport.Query, out []byte) []byte {
 	var x exchange
 	x.zone, x.query, x.ctx = z, q, ctx

@@ -14,7 +14,8 @@ import (
 
 // Loop passes bytes for many pairs in one goroutine, which alone touches the pairs once they are
 // added. It watches descriptors edge-triggered, once, for as long as they are open. A pair
-// remembers what it may still read or write, and the loop advances it until nothing can be.
+// remembers which of its sockets it may still read or write, and the loop advances it until nothing
+// can be.
 //
 // The owner of a relay may have a loop do more, with jobs and a [Handler]. Only jobs and the
 // handler may call Handle, Watch, Unwatch and Connect.

@@ -70,7 +70,7 @@ const (
 // longestKey bounds a key of metadata and a tag; Consul takes keys of 128 bytes.
 const longestKey = 128
 
-// Check fills in defaults and tells what is wrong without reading a file.
+// Check fills in defaults and returns the mistakes that show without reading a file.
 func (c *Config) Check() error {
 	for _, d := range []struct {
 		value *string
@@ -153,7 +153,7 @@ func New(c Config, log *slog.Logger) (*Source, error) {
 // Name is that of instances.Source.
 func (s *Source) Name() string { return "consul" }
 
-// Rank is that of instances.Source: a catalog may have entries of what has gone.
+// Rank is that of instances.Source: a catalog may have entries of lost instances.
 func (s *Source) Rank() topology.Rank { return topology.Listed }
 
 // Watch is that of instances.Source.

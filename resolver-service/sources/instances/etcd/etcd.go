@@ -1,16 +1,14 @@
-// Package etcd shares between the replicas of a resolver service what sidecars have
-// registered by their streams: each replica writes what is registered with it below keys
-// of etcd, under a lease of its own, and follows what the others write. It is a source of
-// instances, and where the registry of streams hands over what it has.
+// Package etcd shares instances that sidecars register by their streams between the replicas of a
+// resolver service. Each replica writes its own below keys of etcd, under a lease of its own, and
+// follows the others'. It is a source of instances, and the registry of streams hands it its
+// instances.
 //
-// What is registered here is left out of the source: the streams are known better than
-// what was written of them.
+// The source leaves out the instances registered here: their streams are newer than any key.
 //
-// A sidecar that moves to another replica is written there over what stands, and what the
-// replica before deletes is deleted only while it is still its own: so whoever comes last
-// has the key. A replica that ends, in whatever way, leaves its keys to its lease, so that
-// its sidecars stay in all views until they have come back elsewhere. What a replica has
-// restored after a restart yields to a later registration, by [catalog.Instance.Since].
+// The new replica of a sidecar that moves overwrites its key, and the old one deletes only keys
+// that are still its own. So the last one has the key. A replica that ends leaves its keys to its
+// lease. So its sidecars stay in all views until they have come back elsewhere. A registration
+// restored after a restart yields to a later one, by [catalog.Instance.Since].
 package etcd
 
 import (
@@ -106,8 +104,8 @@ func (s *Source) Name() string { return Name }
 // Rank is that of instances.Source: sidecars registered with other replicas.
 func (s *Source) Rank() topology.Rank { return topology.Live }
 
-// Close lets go of the connection, once Run and Watch have ended. What was written stays
-// for as long as its lease lasts.
+// Close lets go of the connection, once Run and Watch have ended. Its keys stay for as long as
+// their lease lasts.
 func (s *Source) Close() error {
 	if err := s.client.Close(); err != nil {
 		return fmt.Errorf("instances etcd: close the connection to %s: %w", s.client.Servers(), err)

@@ -33,8 +33,8 @@ func (m member) encode() string {
 	return string(text)
 }
 
-// Describe has the replica say what it has in common with the others of its cluster. It
-// comes before Run and Watch; common is called now and then, and must not block.
+// Describe has the replica publish the settings that all of its cluster should share. It comes
+// before Run and Watch; common is called now and then, and must not block.
 func (s *Source) Describe(common func() map[string]string) { s.common = common }
 
 // self is what is written of this replica.
@@ -160,10 +160,10 @@ func clipped(text string) string {
 	return fmt.Sprintf("%q", catalog.Clip(text, most))
 }
 
-// Alone tells whether there is no other replica that has settled, and that is there or was
-// until lately: then only sidecars know what runs. One that is there renews its lease long
-// before half of it is left. One with less is gone, and soon what it has written will be,
-// before all of its sidecars had the time to come back.
+// Alone tells whether there is no other replica that has settled, and that is there or was until
+// lately: then only sidecars know which instances run. A live replica renews its lease long before
+// half of it is left. One with less is gone, and soon its keys will be, before all of its sidecars
+// had the time to come back.
 func (s *Source) Alone(ctx context.Context) bool {
 	timed, cancel := context.WithTimeout(ctx, s.client.Config.Timeout)
 	defer cancel()

@@ -119,7 +119,7 @@ func (o *replicated) apply(pairs []pair, ours int64) (c instances.Change) {
 	return c
 }
 
-// What is remembered of replicas, and of keys that can't be used, is bounded.
+// Bounds of the replicas, and of the unusable keys, that are remembered.
 const (
 	mostReplicas = 1000
 	mostRefused  = 1000

@@ -14,9 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
 )
 
-// Run keeps what is registered here written, under a lease that it keeps, until ctx ends.
-// Then it returns nil, and leaves what was written to the lease. A server that is away is
-// asked again.
+// Run keeps the instances registered here written, under a lease that it keeps, until ctx ends.
+// Then it returns nil, and leaves the keys to the lease. It asks a server that is away again.
 func (s *Source) Run(ctx context.Context) error {
 	var backoff configstore.Backoff
 	for {
@@ -92,8 +91,8 @@ func (w writer) announce(ctx context.Context, text string) error {
 	return err
 }
 
-// Settle says to other replicas that this one knows what runs: what it has of them, and
-// of its own sidecars, which have had the time to register.
+// Settle tells other replicas that this one knows all instances: theirs, and its own sidecars,
+// which have had the time to register.
 func (s *Source) Settle() {
 	s.settled.Store(true)
 	s.registered.wakeWriter()

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Followed is an instances.Feed at work on one source, and what stands by it.
+// Followed is an instances.Feed at work on one source, and its instances.
 type Followed struct {
 	Feed *instances.Feed
 

@@ -18,12 +18,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
 )
 
-// Backend is one server of instances under test. What a backend can't do is left nil, and
-// the specifications that need it are skipped by name. One specification runs at a time.
+// Backend is one server of instances under test. A backend leaves the functions nil that it lacks,
+// and the specifications that need them are skipped by name. One specification runs at a time.
 //
-// What is put and deleted reaches the server by a way of its own, also while the link is
-// cut or slow, and is there when the function returns. Instances are named by App and ID;
-// the source may call them by other IDs.
+// Changes reach the server by a way of its own, also while the link is cut or slow, and are there
+// when the function returns. Instances are named by App and ID; the source may call them by other
+// IDs.
 type Backend struct {
 	// Open makes the source, which reaches the server by the link. It has no Close: a
 	// Watch that has ended leaves nothing behind.

@@ -61,7 +61,7 @@ const (
 // maxNamespaces bounds how many requests are open at once.
 const maxNamespaces = 100
 
-// Check tells what is wrong without reading a file.
+// Check returns the mistakes that show without reading a file.
 func (c *Config) Check() error {
 	if err := c.server().Check(); err != nil {
 		return err

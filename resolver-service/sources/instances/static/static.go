@@ -17,9 +17,9 @@ import (
 // Name is that of the source.
 const Name = "static"
 
-// Source is an [instances.Source]. An instance without a health check is ready; one
-// with a check is once the check has succeeded as often as its object asks. What is not
-// ready is draining and, once it has been asked, among the refusals with the reason.
+// Source is an [instances.Source]. An instance without a health check is ready; one with a check is
+// once the check has succeeded as often as its object asks. Another one is draining and, once it
+// has been asked, among the refusals with the reason.
 type Source struct {
 	objects *live.Value[[]*catalog.AppInstance]
 	prober  *probe.Prober

@@ -47,8 +47,8 @@ func (l Link) mend(t testing.TB) func() {
 	}
 }
 
-// AtRest measures how often clients speak by the link in a minute while nothing happens, and how many
-// bytes go by. Each round of the benchmark is a second.
+// AtRest measures how often clients speak by the link in a minute while nothing happens, and how
+// many bytes go by. Each round of the benchmark is a second.
 func (l Link) AtRest(b *testing.B) {
 	b.Helper()
 	time.Sleep(2 * time.Second) // until what the start has begun has ended
