@@ -242,7 +242,7 @@ func (s *Service) buildEdges() (err error) {
 	if s.metrics, err = admin.NewMetrics(s.registry, s.status, s.age.Since); err != nil {
 		return err
 	}
-	if err = s.registry.Register(&s.findings); err != nil {
+	if err = errors.Join(s.registry.Register(&s.findings), s.registry.Register(s.calling)); err != nil {
 		return err
 	}
 	if s.connections, err = limits.NewConnections(s.registry); err != nil {

@@ -81,43 +81,50 @@ const SlowAfter = 5 * time.Second
 // callee.
 const GivenUpAfter = time.Second
 
-// perDouble is how many buckets of latency there are until it has doubled: a value that a bucket
-// stands for differs by at most 9 % from each in it. Buckets are those of OpenTelemetry's exponential
-// histograms of scale 2, in microseconds.
+// Schema is that of Prometheus' native histograms with these buckets of latency, and the scale of
+// OpenTelemetry's: in each there are perDouble buckets until it has doubled. So the latency that a bucket
+// stands for differs by at most 9 % from each in it.
 const (
-	perDouble = 4
-	// Buckets of latency; the last one has all from 4.8 hours on.
+	Schema    = 2
+	perDouble = 1 << Schema
+	// Buckets of latency. The first has all up to some 2^-20 s, the last all from 4.5 hours on.
 	Buckets = 34 * perDouble
+	// lowest is 2 to the power of which seconds the first bucket begins at.
+	lowest = -20
 )
 
 // bucketOf is the bucket of a latency.
 func bucketOf(d time.Duration) int {
-	us := uint64(max(1, d.Microseconds()))
-	exponent := bits.Len64(us) - 1
-	mantissa := us << (63 - exponent) >> 47 // 1 to 2, times 1<<16
+	d = min(max(0, d), 4*time.Hour)
+	units := max(1, uint64(d)<<-lowest/uint64(time.Second))
+	exponent := bits.Len64(units) - 1
+	mantissa := units << (63 - exponent) >> 47 // 1 to 2, times 1<<16
 	i := exponent * perDouble
 	for _, step := range [...]uint64{77936, 92682, 110218} { // 2^(1/4), 2^(2/4), 2^(3/4), times 1<<16
 		if mantissa >= step {
 			i++
 		}
 	}
-	return min(i, Buckets-1)
+	return i
 }
+
+// Native is the number of a bucket in a native histogram of seconds.
+func Native(bucket int) int { return bucket + 1 + lowest*perDouble }
 
 // Upper is the latency that all of a bucket are below.
-func Upper(bucket int) time.Duration {
-	return time.Duration(math.Exp2(float64(bucket+1)/perDouble) * float64(time.Microsecond))
-}
+func Upper(bucket int) time.Duration { return at(float64(bucket + 1)) }
 
 // middle is the latency that a bucket stands for.
-func middle(bucket int) time.Duration {
-	return time.Duration(math.Exp2((float64(bucket)+0.5)/perDouble) * float64(time.Microsecond))
+func middle(bucket int) time.Duration { return at(float64(bucket) + 0.5) }
+
+func at(bucket float64) time.Duration {
+	return time.Duration(math.Exp2(lowest+bucket/perDouble) * float64(time.Second))
 }
 
 // Counter counts calls as they end. Its methods may be called from any goroutine.
 type Counter struct {
 	ends    [Ends]atomic.Uint64
-	buckets [Buckets]atomic.Uint32
+	buckets [Buckets]atomic.Uint64
 	micros  atomic.Uint64
 	retries atomic.Uint64
 }
@@ -147,8 +154,8 @@ func (c *Counter) Read() (all Counts) {
 // Counts are calls by their ends and latencies. The zero value has none.
 type Counts struct {
 	Ends    [Ends]uint64
-	Buckets [Buckets]uint32 // modulo 1<<32
-	Micros  uint64          // of all together
+	Buckets [Buckets]uint64
+	Micros  uint64 // of all together
 	Retries uint64
 }
 
@@ -203,17 +210,17 @@ func (c *Counts) All() uint64 { return c.Calls() + c.Ends[Cancelled] }
 func (c *Counts) Quantile(part float64) time.Duration {
 	var all uint64
 	for _, n := range c.Buckets {
-		all += uint64(n)
+		all += n
 	}
 	if all == 0 {
 		return 0
 	}
 	rank := uint64(math.Ceil(part * float64(all)))
 	for i, n := range c.Buckets {
-		if rank <= uint64(n) {
+		if rank <= n {
 			return middle(i)
 		}
-		rank -= uint64(n)
+		rank -= n
 	}
 	return middle(Buckets - 1)
 }

@@ -271,6 +271,16 @@ func (st *stage) faults() []fault {
 				}()
 			},
 			func() {}},
+		{"an app that answers with errors", []string{"IsthmusCallSuccessLow"},
+			func(ctx context.Context) {
+				go func() {
+					for ctx.Err() == nil {
+						_, _ = st.checkout.Invoke(ctx, "orders", "hello?status=500", nil) // an error
+						time.Sleep(20 * time.Millisecond)
+					}
+				}()
+			},
+			func() {}},
 		{"a gateway with most of its connections taken", []string{"IsthmusGatewayFull"},
 			func(context.Context) {
 				for range 17 {

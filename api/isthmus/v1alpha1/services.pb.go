@@ -978,9 +978,9 @@ type CallTraffic struct {
 	// By end: ok, client error, late, app error, refused, not reached, cut off, timed out, given up,
 	// cancelled. Those at the end that are 0 are left out.
 	Ends []uint64 `protobuf:"varint,1,rep,packed,name=ends,proto3" json:"ends,omitempty"`
-	// By latency, as OpenTelemetry's exponential histograms of scale 2 in microseconds have it.
+	// By latency, as exponential histograms of scale 2 have it; the first of all ends at 2^-19.75 s.
 	FirstBucket   uint32   `protobuf:"varint,2,opt,name=first_bucket,json=firstBucket,proto3" json:"first_bucket,omitempty"`
-	Buckets       []uint32 `protobuf:"varint,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	Buckets       []uint64 `protobuf:"varint,3,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
 	Micros        uint64   `protobuf:"varint,4,opt,name=micros,proto3" json:"micros,omitempty"`   // that all took together
 	Retries       uint64   `protobuf:"varint,5,opt,name=retries,proto3" json:"retries,omitempty"` // attempts beyond the first
 	unknownFields protoimpl.UnknownFields
@@ -1031,7 +1031,7 @@ func (x *CallTraffic) GetFirstBucket() uint32 {
 	return 0
 }
 
-func (x *CallTraffic) GetBuckets() []uint32 {
+func (x *CallTraffic) GetBuckets() []uint64 {
 	if x != nil {
 		return x.Buckets
 	}
@@ -10780,7 +10780,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vCallTraffic\x12\x12\n" +
 	"\x04ends\x18\x01 \x03(\x04R\x04ends\x12!\n" +
 	"\ffirst_bucket\x18\x02 \x01(\rR\vfirstBucket\x12\x18\n" +
-	"\abuckets\x18\x03 \x03(\rR\abuckets\x12\x16\n" +
+	"\abuckets\x18\x03 \x03(\x04R\abuckets\x12\x16\n" +
 	"\x06micros\x18\x04 \x01(\x04R\x06micros\x12\x18\n" +
 	"\aretries\x18\x05 \x01(\x04R\aretries\"\xe1\x02\n" +
 	"\tCallCount\x12-\n" +

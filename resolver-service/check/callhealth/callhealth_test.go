@@ -261,7 +261,7 @@ func TestMadeUpNamesTakeNoRoom(t *testing.T) {
 		"too many lookups":           {RefusedLookups: make([]*v1alpha1.RefusedLookups, 101)},
 		"too many calls":             {Made: make([]*v1alpha1.MadeCalls, 101)},
 		"ends that there are not":    {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Traffic: &v1alpha1.CallTraffic{Ends: make([]uint64, 100)}}}},
-		"buckets that there are not": {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Traffic: &v1alpha1.CallTraffic{FirstBucket: 1 << 31, Buckets: []uint32{1}}}}},
+		"buckets that there are not": {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Traffic: &v1alpha1.CallTraffic{FirstBucket: 1 << 31, Buckets: []uint64{1}}}}},
 		"a callee that is no app":    {Made: []*v1alpha1.MadeCalls{{Callee: &v1alpha1.App{Namespace: "a b"}}}},
 		"a cluster that is none":     {Made: []*v1alpha1.MadeCalls{{Callee: wire.App(orders), Cluster: "no cluster"}}},
 	} {

@@ -44,9 +44,10 @@ type Edge struct {
 type Store struct {
 	cluster string
 	started time.Time
+	totals  totals
 
 	mu    sync.Mutex
-	apps  map[catalog.App]map[Edge]*series // by the app whose sidecars tell of them
+	apps  map[catalog.App]map[Edge]*history // by the app whose sidecars tell of them
 	count int                              // of edges
 	lost  uint64                           // calls of edges that there was no room for
 	swept int64                            // the slot of the last sweep
@@ -54,7 +55,9 @@ type Store struct {
 
 // New returns an empty store of a cluster.
 func New(cluster string, now time.Time) *Store {
-	return &Store{cluster: cluster, started: now, apps: map[catalog.App]map[Edge]*series{}}
+	s := &Store{cluster: cluster, started: now, apps: map[catalog.App]map[Edge]*history{}}
+	s.totals.Most = maxMetricEdges
+	return s
 }
 
 // Cluster is the cluster of the sidecars.
@@ -81,7 +84,9 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 				return fmt.Errorf("made: %w", err)
 			}
 		}
-		r := s.of(app, Edge{Caller: app, CallerCluster: s.cluster, Callee: callee, Cluster: c.GetCluster()}, &counts, now)
+		e := Edge{Caller: app, CallerCluster: s.cluster, Callee: callee, Cluster: c.GetCluster()}
+		s.totals.add(e, &counts, now)
+		r := s.of(app, e, &counts, now)
 		if r != nil {
 			r.add(&counts, now)
 			r.setUnderWay(sidecar, c.GetUnderWay(), now)
@@ -105,7 +110,9 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 		} else if catalog.CheckCluster(from) != nil {
 			from = ""
 		}
-		r := s.of(app, Edge{Caller: caller, CallerCluster: from, Callee: app, Cluster: s.cluster, ByCallee: true}, &counts, now)
+		e := Edge{Caller: caller, CallerCluster: from, Callee: app, Cluster: s.cluster, ByCallee: true}
+		s.totals.add(e, &counts, now)
+		r := s.of(app, e, &counts, now)
 		if r != nil {
 			r.add(&counts, now)
 		}
@@ -113,8 +120,8 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 	return nil
 }
 
-// of returns the series of an edge; nil where there is no room. mu is held.
-func (s *Store) of(by catalog.App, e Edge, counts *traffic.Counts, now time.Time) *series {
+// of returns the history of an edge; nil where there is no room. mu is held.
+func (s *Store) of(by catalog.App, e Edge, counts *traffic.Counts, now time.Time) *history {
 	if r := s.apps[by][e]; r != nil {
 		return r
 	}
@@ -127,9 +134,9 @@ func (s *Store) of(by catalog.App, e Edge, counts *traffic.Counts, now time.Time
 		return nil
 	}
 	if s.apps[by] == nil {
-		s.apps[by] = map[Edge]*series{}
+		s.apps[by] = map[Edge]*history{}
 	}
-	r := &series{last: now, long: slots{coarse: true}}
+	r := &history{last: now, long: slots{coarse: true}}
 	s.apps[by][e] = r
 	s.count++
 	return r

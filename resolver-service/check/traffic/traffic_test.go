@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -144,10 +146,61 @@ func TestMadeUpNamesTakeNoRoom(t *testing.T) {
 		"too many callers": {Calls: make([]*v1alpha1.CallCount, maxReport+1)},
 		"no cluster":       made("no cluster", nil),
 		"too many ends":    made("east", &v1alpha1.CallTraffic{Ends: make([]uint64, traffic.Ends+1)}),
-		"too many buckets": made("east", &v1alpha1.CallTraffic{FirstBucket: math.MaxUint32, Buckets: make([]uint32, 2)}),
+		"too many buckets": made("east", &v1alpha1.CallTraffic{FirstBucket: math.MaxUint32, Buckets: make([]uint64, 2)}),
 	} {
 		if s.Report(checkout, 1, m, begin) == nil {
 			t.Errorf("%s: taken", what)
+		}
+	}
+}
+
+// TestMetricsHaveBothHistograms gathers what two edges and those beyond the bound have counted.
+func TestMetricsHaveBothHistograms(t *testing.T) {
+	s := New("west", begin)
+	now := time.Now()
+	report(t, s, checkout, made("east", calls(7, 20*time.Millisecond)), now)
+	for i := range maxMetricEdges + 9 {
+		report(t, s, catalog.App{Namespace: "shop", ID: fmt.Sprint("caller-", i)}, made("east", calls(1, time.Millisecond)), now)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "isthmus_call_duration_seconds" {
+			continue
+		}
+		if len(f.GetMetric()) != maxMetricEdges+1 {
+			t.Errorf("%d edges", len(f.GetMetric()))
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			h := m.GetHistogram()
+			switch labels["caller"] {
+			case "checkout":
+				var below uint64
+				for _, b := range h.GetBucket() {
+					if b.GetUpperBound() < .015 {
+						below = b.GetCumulativeCount()
+					}
+				}
+				if h.GetSampleCount() != 7 || h.GetSchema() != traffic.Schema || len(h.GetPositiveSpan()) != 1 || len(h.GetBucket()) != 15 || below != 0 || h.GetBucket()[5].GetCumulativeCount() != 7 {
+					t.Errorf("the histogram is %v", h)
+				}
+				// Bucket i ends at 2 to the power of i/4 seconds.
+				if upper := math.Exp2(float64(h.GetPositiveSpan()[0].GetOffset()) / 4); upper < .02 || upper > .024 {
+					t.Errorf("20 ms are in a bucket up to %v s", upper)
+				}
+			case "other":
+				if h.GetSampleCount() != 10 {
+					t.Errorf("the others are %v", h)
+				}
+			}
 		}
 	}
 }
@@ -193,7 +246,7 @@ func TestMemoryOfADay(t *testing.T) {
 		counts := c.Read()
 		report(t, s, checkout, made("east", counts.Wire()), now)
 	}
-	var one *series
+	var one *history
 	for e, r := range s.apps[checkout] {
 		one = r
 		each := cap(r.short.data) + cap(r.long.data) + int(unsafe.Sizeof(*r)) + 2*int(unsafe.Sizeof(e)) + 64 // the map, and names

@@ -7,9 +7,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
 
-// series is the calls of an edge over time. Most edges have few calls in a slot, of few latencies, so
+// history is the calls of an edge over time. Most edges have few calls in a slot, of few latencies, so
 // a slot is some ten bytes, and one without calls is none.
-type series struct {
+type history struct {
 	short, long slots
 	last        time.Time            // of the newest report
 	underWay    map[uint64]*underWay // by sidecar
@@ -37,7 +37,7 @@ type slots struct {
 func slotOf(t time.Time, size time.Duration) int64 { return t.UnixNano() / int64(size) }
 
 // add adds calls that ended just before now.
-func (r *series) add(c *traffic.Counts, now time.Time) {
+func (r *history) add(c *traffic.Counts, now time.Time) {
 	if c.All()+c.Retries == 0 {
 		return
 	}
@@ -52,7 +52,7 @@ func (r *series) add(c *traffic.Counts, now time.Time) {
 }
 
 // fold adds the newest five minutes of the short slots to the long ones.
-func (r *series) fold() {
+func (r *history) fold() {
 	const each = int64(long / Short)
 	five := r.short.newest / each
 	var sum traffic.Counts
@@ -61,7 +61,7 @@ func (r *series) fold() {
 }
 
 // read hands on the counts of each slot of a size from one moment to another.
-func (r *series) read(from, to time.Time, size time.Duration, take func(at time.Time, c *traffic.Counts)) {
+func (r *history) read(from, to time.Time, size time.Duration, take func(at time.Time, c *traffic.Counts)) {
 	const each = int64(long / Short)
 	until, unfolded := slotOf(to, Short), slotOf(from, Short)
 	if size == long {
@@ -75,7 +75,7 @@ func (r *series) read(from, to time.Time, size time.Duration, take func(at time.
 	})
 }
 
-func (r *series) setUnderWay(sidecar uint64, calls uint64, now time.Time) {
+func (r *history) setUnderWay(sidecar uint64, calls uint64, now time.Time) {
 	if calls == 0 {
 		delete(r.underWay, sidecar)
 		return
@@ -87,7 +87,7 @@ func (r *series) setUnderWay(sidecar uint64, calls uint64, now time.Time) {
 	r.last = now
 }
 
-func (r *series) allUnderWay(now time.Time) (n uint64) {
+func (r *history) allUnderWay(now time.Time) (n uint64) {
 	for sidecar, u := range r.underWay {
 		if now.Sub(u.at) > staleUnderWay {
 			delete(r.underWay, sidecar)
@@ -200,7 +200,7 @@ func appendCounts(data []byte, c *traffic.Counts, coarse bool) []byte {
 	}
 	data = append(data, byte(first), byte(behind-first))
 	for _, n := range c.Buckets[first:behind] {
-		data = binary.AppendUvarint(data, uint64(n))
+		data = binary.AppendUvarint(data, n)
 	}
 	return data
 }
@@ -208,7 +208,7 @@ func appendCounts(data []byte, c *traffic.Counts, coarse bool) []byte {
 // timed is how many calls have a latency.
 func timed(c *traffic.Counts) (all uint64) {
 	for _, n := range c.Buckets {
-		all += uint64(n)
+		all += n
 	}
 	return all
 }
@@ -245,7 +245,7 @@ func readCounts(data []byte, c *traffic.Counts, coarse bool) (size int) {
 	first, n := int(rest[0]), int(rest[1])
 	rest = rest[2:]
 	for i := range n {
-		c.Buckets[first+i] += uint32(next())
+		c.Buckets[first+i] += next()
 	}
 	return len(data) - len(rest)
 }
@@ -261,8 +261,8 @@ func appendCoarse(data []byte, c *traffic.Counts) []byte {
 	}
 	bucket, before, below := 0, 0, uint64(0)
 	for _, percent := range quantiles {
-		for rank := (all*percent + 99) / 100; below+uint64(c.Buckets[bucket]) < rank; bucket++ {
-			below += uint64(c.Buckets[bucket])
+		for rank := (all*percent + 99) / 100; below+c.Buckets[bucket] < rank; bucket++ {
+			below += c.Buckets[bucket]
 		}
 		data = append(data, byte(bucket-before))
 		before = bucket
@@ -285,7 +285,7 @@ func readCoarse(data []byte, all uint64, c *traffic.Counts) (rest []byte) {
 		}
 		for left := width; left > 0; left-- {
 			n := (rank - below) / uint64(left)
-			c.Buckets[bucket-left+1] += uint32(n)
+			c.Buckets[bucket-left+1] += n
 			below += n
 		}
 	}
