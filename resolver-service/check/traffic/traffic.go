@@ -48,9 +48,9 @@ type Store struct {
 
 	mu    sync.Mutex
 	apps  map[catalog.App]map[Edge]*history // by the app whose sidecars tell of them
-	count int                              // of edges
-	lost  uint64                           // calls of edges that there was no room for
-	swept int64                            // the slot of the last sweep
+	count int                               // of edges
+	lost  uint64                            // calls of edges that there was no room for
+	swept int64                             // the slot of the last sweep
 }
 
 // New returns an empty store of a cluster.
