@@ -135,3 +135,21 @@ func TestWhenCallsCountAsHanging(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkCounting is what counting adds to a call, beside the call itself.
+func BenchmarkCounting(b *testing.B) {
+	to := &callee{}
+	state := to.counts.open("west")
+	c := &madeCall{channel: &channel{callee: to}, answers: true}
+	ctx := context.WithValue(b.Context(), madeKey{}, c)
+	answer := &internalv1.InternalInvokeResponseStream{Response: &internalv1.InternalInvokeResponse{Status: &internalv1.Status{Code: 200}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.at.Store(nil)
+		c.messages.Store(0)
+		c.start = time.Since(processStart)
+		picked(ctx, state.counts)
+		c.message(answer)
+		c.end(nil)
+	}
+}

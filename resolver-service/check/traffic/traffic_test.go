@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -258,4 +259,42 @@ func TestMemoryOfADay(t *testing.T) {
 	if one == nil || len(one.long.data) < 288*5 {
 		t.Fatal("a day is not there")
 	}
+}
+
+// BenchmarkReports has a thousand sidecars tell of twenty callees each, as every five seconds, with their
+// messages read from bytes. It tells the part of a processor, and what the messages take.
+func BenchmarkReports(b *testing.B) {
+	const sidecars, callees = 1000, 20
+	random := rand.New(rand.NewPCG(9, 10))
+	s, bytes := New("west", begin), 0
+	var messages [sidecars][]byte
+	for i := range messages {
+		m := &v1alpha1.CallReport{}
+		for j := range callees {
+			var c traffic.Counter
+			for range 50 {
+				c.Add(traffic.OK, time.Duration(math.Exp(random.NormFloat64()*.5)*float64(5*time.Millisecond)))
+			}
+			counts := c.Read()
+			m.Made = append(m.Made, &v1alpha1.MadeCalls{Callee: wire.App(catalog.App{Namespace: "shop", ID: fmt.Sprint("callee-", (i+j)%500)}), Cluster: "east", Traffic: counts.Wire()})
+		}
+		messages[i], _ = proto.Marshal(m)
+		bytes += len(messages[i])
+	}
+	now := begin
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(5 * time.Second)
+		for i, message := range messages {
+			m := &v1alpha1.CallReport{}
+			if err := proto.Unmarshal(message, m); err != nil {
+				b.Fatal(err)
+			}
+			if err := s.Report(catalog.App{Namespace: "shop", ID: fmt.Sprint("caller-", i/2)}, uint64(i), m, now); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/5*100, "%cpu")
+	b.ReportMetric(float64(bytes)/5, "bytes/s")
 }
