@@ -42,20 +42,20 @@ type writer interface {
 	// commit reads the head and these paths, asks what is to become of them, and makes
 	// that so if they have not changed meanwhile, all or nothing. Otherwise it asks again.
 	// A plan without a head leaves the head as it is.
-	commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error
+	commit(ctx context.Context, paths []string, decide func(snapshot) (rewrite, error)) error
 
 	// mayWrite tells why that can't be, and writes nothing.
 	mayWrite(ctx context.Context) error
 }
 
-// plan is what a commit is to do.
-type plan struct {
+// rewrite is the keys that a commit changes.
+type rewrite struct {
 	edits []configstore.Edit
 	head  configstore.Head
 }
 
 // version is what the edits get, in a store that has versions; empty without a head.
-func (p plan) version() string {
+func (p rewrite) version() string {
 	if len(p.head.Batches) == 0 {
 		return ""
 	}
@@ -63,7 +63,7 @@ func (p plan) version() string {
 }
 
 // headText is the new head, empty for none.
-func (p plan) headText() string {
+func (p rewrite) headText() string {
 	if len(p.head.Batches) == 0 {
 		return ""
 	}

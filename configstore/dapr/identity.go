@@ -24,11 +24,11 @@ func (s *Store) Identity(ctx context.Context, anew string) (id string, err error
 		if id = now.pairs[identityPath].value; err != nil || id != "" || anew == "" {
 			return err
 		}
-		err = to.commit(ctx, []string{identityPath}, func(was snapshot) (plan, error) {
+		err = to.commit(ctx, []string{identityPath}, func(was snapshot) (rewrite, error) {
 			if id = was.pairs[identityPath].value; id != "" {
-				return plan{}, errThere
+				return rewrite{}, errThere
 			}
-			return plan{edits: []configstore.Edit{{Path: identityPath, Value: []byte(anew)}}}, nil
+			return rewrite{edits: []configstore.Edit{{Path: identityPath, Value: []byte(anew)}}}, nil
 		})
 		switch {
 		case errors.Is(err, errThere), errors.Is(err, configstore.ErrReadOnly):

@@ -91,7 +91,7 @@ func (k *kubernetesEngine) some(ctx context.Context, paths []string) (snapshot, 
 }
 
 // commit replaces the ConfigMap if nobody else has meanwhile.
-func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error {
+func (k *kubernetesEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (rewrite, error)) error {
 	for {
 		m, err := k.get(ctx)
 		if err != nil {

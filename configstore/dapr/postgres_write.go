@@ -19,7 +19,7 @@ const tries = 20
 
 // commit is one transaction. Writers of Isthmus wait for each other by an advisory lock,
 // and for who edits the rows by hand by the rows' locks.
-func (p *postgresEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) (err error) {
+func (p *postgresEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (rewrite, error)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	for n := range tries {
@@ -43,7 +43,7 @@ func (p *postgresEngine) commit(ctx context.Context, paths []string, decide func
 
 // try makes one transaction. again tells that none was begun, since the connection was no
 // longer one.
-func (p *postgresEngine) try(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) (again bool, err error) {
+func (p *postgresEngine) try(ctx context.Context, paths []string, decide func(snapshot) (rewrite, error)) (again bool, err error) {
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return false, err
@@ -68,7 +68,7 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	_ = tx.Rollback(ctx)
 }
 
-func (p *postgresEngine) transact(ctx context.Context, tx pgx.Tx, paths []string, decide func(snapshot) (plan, error)) error {
+func (p *postgresEngine) transact(ctx context.Context, tx pgx.Tx, paths []string, decide func(snapshot) (rewrite, error)) error {
 	lock := "isthmus " + p.table + " " + p.names.prefix
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock); err != nil {
 		return err

@@ -45,7 +45,7 @@ var errProbed = errors.New("it was allowed, and not done")
 // mayWrite locks the row of the head as a batch does, for which PostgreSQL wants the right
 // to change it, and rolls that back.
 func (p *postgresEngine) mayWrite(ctx context.Context) error {
-	err := p.commit(ctx, nil, func(snapshot) (plan, error) { return plan{}, errProbed })
+	err := p.commit(ctx, nil, func(snapshot) (rewrite, error) { return rewrite{}, errProbed })
 	if errors.Is(err, errProbed) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (p *postgresEngine) mayWrite(ctx context.Context) error {
 // mayWrite runs the script for a batch on a head that can't be there, so that it writes
 // nothing. Redis looks at the permissions for all of its keys first.
 func (r *redisEngine) mayWrite(ctx context.Context) error {
-	done, err := r.run(ctx, plan{}, map[string]string{headPath: errProbed.Error() + configstore.NewNonce()})
+	done, err := r.run(ctx, rewrite{}, map[string]string{headPath: errProbed.Error() + configstore.NewNonce()})
 	if err == nil && done < 0 {
 		err = errors.New("it wrote on a condition that could not be met")
 	}

@@ -41,7 +41,7 @@ if ARGV[2] ~= '' then redis.call('SET', KEYS[1], ARGV[2]) end
 return -1`
 
 // commit reads, decides, and has a script compare and write.
-func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (plan, error)) error {
+func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(snapshot) (rewrite, error)) error {
 	nonces := map[string]bool{}
 	for {
 		texts, err := r.texts(ctx, append([]string{headPath}, paths...))
@@ -79,7 +79,7 @@ func (r *redisEngine) commit(ctx context.Context, paths []string, decide func(sn
 }
 
 // run runs the script. changed is negative when it has written.
-func (r *redisEngine) run(ctx context.Context, p plan, was map[string]string) (changed int64, err error) {
+func (r *redisEngine) run(ctx context.Context, p rewrite, was map[string]string) (changed int64, err error) {
 	keys := []any{r.names.key(headPath)}
 	sums := []any{sumOf(was, headPath)}
 	var edits []any

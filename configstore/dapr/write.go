@@ -60,9 +60,9 @@ func (s *Store) commit(ctx context.Context, edits []configstore.Edit) (revisions
 		if err != nil {
 			return err
 		}
-		var made plan
-		err = to.commit(ctx, configstore.Paths(edits), func(was snapshot) (plan, error) {
-			made = plan{edits: edits, head: nextHead(was, configstore.Paths(edits))}
+		var made rewrite
+		err = to.commit(ctx, configstore.Paths(edits), func(was snapshot) (rewrite, error) {
+			made = rewrite{edits: edits, head: nextHead(was, configstore.Paths(edits))}
 			return made, check(was, edits)
 		})
 		version := made.version()
@@ -119,7 +119,7 @@ func (s *Store) Reindex(ctx context.Context) (n int, err error) {
 		if n, err = l.reindex(ctx); err != nil {
 			return err
 		}
-		return to.commit(ctx, nil, func(was snapshot) (plan, error) { return plan{head: nextHead(was, nil)}, nil })
+		return to.commit(ctx, nil, func(was snapshot) (rewrite, error) { return rewrite{head: nextHead(was, nil)}, nil })
 	})
 	return n, err
 }

@@ -116,13 +116,13 @@ func Copy(ctx context.Context, from configstore.Reader, to configstore.Writer, o
 	if err != nil {
 		return report, fmt.Errorf("read what can't be used in the target: %w", err)
 	}
-	p := newPlan(source, refused, target, bad, unusable, o.Prune)
+	p := newWorklist(source, refused, target, bad, unusable, o.Prune)
 	report.Foreign = p.foreign
 	if o.DryRun {
 		report.Items = p.items(true)
 		return report, nil
 	}
-	w := &writer{to: to, plan: p, progress: o.Progress, size: mostObjects}
+	w := &writer{to: to, worklist: p, progress: o.Progress, size: mostObjects}
 	err = w.writeAll(ctx)
 	if err == nil {
 		report.Verified, err = p.verify(ctx, to)
@@ -181,7 +181,7 @@ func revisions(ctx context.Context, of configstore.Reader, bad []configstore.Ref
 }
 
 // verify reads the target back.
-func (p *plan) verify(ctx context.Context, to configstore.Reader) (verified bool, err error) {
+func (p *worklist) verify(ctx context.Context, to configstore.Reader) (verified bool, err error) {
 	stored, _, err := to.List(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read the target back: %w", err)

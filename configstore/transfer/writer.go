@@ -29,12 +29,12 @@ const mostFailures = 100
 // halves.
 type writer struct {
 	to       configstore.Writer
-	plan     *plan
+	worklist *worklist
 	progress func(done, of int)
 
 	size int // objects in a batch; shrinks until the target takes it
 
-	mu       sync.Mutex // guards what follows, and the results in the plan
+	mu       sync.Mutex // guards what follows, and the results in the worklist
 	done, of int
 	inRow    int // failures since the last success
 }
@@ -45,7 +45,7 @@ var perObject = []error{
 }
 
 func (w *writer) writeAll(ctx context.Context) error {
-	steps := w.plan.order()
+	steps := w.worklist.order()
 	w.of = len(steps)
 	for len(steps) > 0 {
 		if w.size == 1 {

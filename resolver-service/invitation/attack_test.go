@@ -95,7 +95,7 @@ func TestEveryFieldOfAnInvitationCounts(t *testing.T) {
 				t.Fatalf("east has %v", east.state())
 			}
 			text = east.invite("west", nil)
-			east.book.all = map[string]*entry{string(mustParse(t, text).Id): east.book.all[string(mustParse(t, text).Id)]}
+			east.invitations.all = map[string]*entry{string(mustParse(t, text).Id): east.invitations.all[string(mustParse(t, text).Id)]}
 			i = mustParse(t, text)
 		}
 	}
@@ -151,7 +151,7 @@ func TestAMeetingIsRefusedByItsReason(t *testing.T) {
 		}, Revoked},
 		"unknown": {func(_ *testing.T, _, east *cluster) string {
 			text := east.invite("west", nil)
-			east.book.all = map[string]*entry{} // as after a restart
+			east.invitations.all = map[string]*entry{} // as after a restart
 			return text
 		}, Unknown},
 		"nobody there": {func(t *testing.T, _, east *cluster) string {

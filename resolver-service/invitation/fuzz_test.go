@@ -97,13 +97,13 @@ func FuzzMeeting(f *testing.F) {
 	second, _ := proto.Marshal(&v1alpha1.MeetRequest{Message: &v1alpha1.MeetRequest_Offer{Offer: offer}, Mac: make([]byte, 32)})
 	f.Add(first, second)
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		s := &Server{cfg: Config{Now: time.Now}, book: newBook(time.Now), limits: defaultLimits}
+		s := &Server{cfg: Config{Now: time.Now}, invitations: newInvitations(time.Now), limits: defaultLimits}
 		i, err := newInvitation(&v1alpha1.Invitation{Cluster: "east", Invited: "west", ExpiresUnix: time.Now().Add(time.Hour).Unix()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		i.Id = make([]byte, idLength) // which they may know
-		if _, r := s.book.add(i, nil, "", ""); r != nil {
+		if _, r := s.invitations.add(i, nil, "", ""); r != nil {
 			t.Fatal(r)
 		}
 		stream := &scripted{ctx: t.Context()}

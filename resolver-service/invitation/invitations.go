@@ -31,7 +31,7 @@ const (
 	stateRefused = "refused"
 )
 
-// entry is an invitation of this service. The book's lock guards its fields.
+// entry is an invitation of this service. The lock of invitations guards its fields.
 type entry struct {
 	invitation *invitation
 	options    *v1alpha1.LinkOptions
@@ -44,17 +44,19 @@ type entry struct {
 	confirmed  chan bool
 }
 
-// book has the invitations of this service, and nothing else has them.
-type book struct {
+// invitations has the invitations of this service, and nothing else has them.
+type invitations struct {
 	mu  sync.Mutex
 	now func() time.Time
 	all map[string]*entry // by ID
 }
 
-func newBook(now func() time.Time) *book { return &book{now: now, all: map[string]*entry{}} }
+func newInvitations(now func() time.Time) *invitations {
+	return &invitations{now: now, all: map[string]*entry{}}
+}
 
 // add opens an invitation.
-func (b *book) add(i *invitation, o *v1alpha1.LinkOptions, replica, by string) (*entry, *Refusal) {
+func (b *invitations) add(i *invitation, o *v1alpha1.LinkOptions, replica, by string) (*entry, *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tidy()
@@ -77,7 +79,7 @@ func (b *book) add(i *invitation, o *v1alpha1.LinkOptions, replica, by string) (
 }
 
 // tidy ends what has expired, and forgets what ended long ago.
-func (b *book) tidy() {
+func (b *invitations) tidy() {
 	now := b.now()
 	var ended []*entry
 	for id, e := range b.all {
@@ -109,7 +111,7 @@ func (e *entry) update(edit func(*v1alpha1.LinkState)) {
 }
 
 // end ends an invitation and wipes its secret. Nobody uses the secret of one that has ended.
-func (b *book) end(e *entry, why Reason) {
+func (b *invitations) end(e *entry, why Reason) {
 	if !e.ended.IsZero() {
 		return
 	}
@@ -143,7 +145,7 @@ func (e *entry) over() *Refusal {
 
 // open tells whether the time of any invitation runs. One that was used before its time is over
 // counts, so that a second use is refused by its reason.
-func (b *book) open() bool {
+func (b *invitations) open() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tidy()
@@ -156,10 +158,10 @@ func (b *book) open() bool {
 	return false
 }
 
-// try judges a meeting's claim to an invitation, with the book locked, so that tries are counted
+// try judges a meeting's claim to an invitation, with the lock held, so that tries are counted
 // one by one. One that fails costs a try. After one that succeeds, the meeting holds the
-// invitation until [book.release] or [book.commit].
-func (b *book) try(id []byte, judge func(*entry) *Refusal) (*entry, *Refusal) {
+// invitation until [invitations.release] or [invitations.commit].
+func (b *invitations) try(id []byte, judge func(*entry) *Refusal) (*entry, *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tidy()
@@ -192,7 +194,7 @@ func (b *book) try(id []byte, judge func(*entry) *Refusal) (*entry, *Refusal) {
 }
 
 // release opens an invitation again whose meeting has come to nothing.
-func (b *book) release(e *entry, why *Refusal) {
+func (b *invitations) release(e *entry, why *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.held, e.writing = false, false
@@ -208,7 +210,7 @@ func (b *book) release(e *entry, why *Refusal) {
 }
 
 // begin is asked right before the object is written. From then on, nobody revokes the invitation.
-func (b *book) begin(e *entry) *Refusal {
+func (b *invitations) begin(e *entry) *Refusal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r := e.over(); r != nil {
@@ -219,7 +221,7 @@ func (b *book) begin(e *entry) *Refusal {
 }
 
 // commit is the end of an invitation that was used.
-func (b *book) commit(e *entry, object []byte, result string) {
+func (b *invitations) commit(e *entry, object []byte, result string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.held, e.writing = false, false
@@ -228,7 +230,7 @@ func (b *book) commit(e *entry, object []byte, result string) {
 }
 
 // find is the invitation whose ID begins so, if there is just one.
-func (b *book) find(id string) (*entry, *Refusal) {
+func (b *invitations) find(id string) (*entry, *Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tidy()
@@ -248,7 +250,7 @@ func (b *book) find(id string) (*entry, *Refusal) {
 }
 
 // revoke ends an open invitation, also in the middle of a meeting.
-func (b *book) revoke(id string) (*v1alpha1.LinkState, *Refusal) {
+func (b *invitations) revoke(id string) (*v1alpha1.LinkState, *Refusal) {
 	e, r := b.find(id)
 	if r != nil {
 		return nil, r
@@ -267,7 +269,7 @@ func (b *book) revoke(id string) (*v1alpha1.LinkState, *Refusal) {
 }
 
 // list is every invitation, the one that ends last first.
-func (b *book) list() (all []*v1alpha1.LinkState) {
+func (b *invitations) list() (all []*v1alpha1.LinkState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tidy()

@@ -125,7 +125,7 @@ func (m *meeting) meet() (err error) {
 func (m *meeting) take(offer *v1alpha1.MeetOffer, mac []byte) error {
 	m.peer = offer.GetCluster()
 	var answer []byte
-	e, refused := m.book.try(offer.GetId(), func(e *entry) *Refusal {
+	e, refused := m.invitations.try(offer.GetId(), func(e *entry) *Refusal {
 		m.own.Gateways = e.invitation.GetGateways()
 		var err error
 		if answer, err = proto.Marshal(m.own); err != nil {
@@ -137,14 +137,14 @@ func (m *meeting) take(offer *v1alpha1.MeetOffer, mac []byte) error {
 		return refused
 	}
 	m.entry = e
-	m.book.mu.Lock()
+	m.invitations.mu.Lock()
 	e.update(func(s *v1alpha1.LinkState) {
 		s.State, s.Words = stateMeeting, m.words
 		if e.options.GetConfirm() {
 			s.State = stateConfirm
 		}
 	})
-	m.book.mu.Unlock()
+	m.invitations.mu.Unlock()
 	return m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Answer{Answer: answer}, Mac: m.mac})
 }
 
@@ -189,7 +189,7 @@ func (m *meeting) decide() error {
 	e := m.entry
 	err := m.conclude(context.WithoutCancel(m.stream.Context()))
 	if err != nil {
-		m.book.release(e, reasonOf(err))
+		m.invitations.release(e, reasonOf(err))
 		return err
 	}
 	if err := m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Done{Done: &v1alpha1.MeetDone{}}}); err != nil {
@@ -220,7 +220,7 @@ func (m *meeting) conclude(ctx context.Context) error {
 			return errors.Join(m.stopped(), err)
 		}
 	}
-	if refused := m.book.begin(e); refused != nil {
+	if refused := m.invitations.begin(e); refused != nil {
 		return refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limits.write)
@@ -229,14 +229,14 @@ func (m *meeting) conclude(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.book.commit(e, api.EncodeJSON(t.object), result)
+	m.invitations.commit(e, api.EncodeJSON(t.object), result)
 	return nil
 }
 
 // stopped is why the invitation has ended meanwhile; nil if it has not.
 func (m *meeting) stopped() error {
-	m.book.mu.Lock()
-	defer m.book.mu.Unlock()
+	m.invitations.mu.Lock()
+	defer m.invitations.mu.Unlock()
 	if r := m.entry.over(); r != nil {
 		return r
 	}

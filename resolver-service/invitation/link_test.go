@@ -210,7 +210,7 @@ func refusedFor(t *testing.T, err error, want Reason, clusters ...*cluster) {
 // state is the last invitation of a cluster.
 func (c *cluster) state() *v1alpha1.LinkState {
 	c.t.Helper()
-	all := c.book.list()
+	all := c.invitations.list()
 	if len(all) == 0 {
 		c.t.Fatal("no invitation")
 	}
@@ -237,7 +237,7 @@ func TestAnInvitationIsForOneUse(t *testing.T) {
 	refusedFor(t, err, Used, second)
 	_, err = west.accept(text, nil)
 	refusedFor(t, err, Used)
-	if e := east.book.all[string(mustParse(t, text).Id)]; !bytes.Equal(e.invitation.secret, make([]byte, secretLength)) {
+	if e := east.invitations.all[string(mustParse(t, text).Id)]; !bytes.Equal(e.invitation.secret, make([]byte, secretLength)) {
 		t.Error("the secret of a used invitation is still in memory")
 	}
 }

@@ -69,11 +69,11 @@ const (
 type Server struct {
 	v1alpha1.UnimplementedLinkServer
 	v1alpha1.UnimplementedLinkingServer
-	cfg    Config
-	limits limits
-	book   *book
-	often  *throttle.Log // for lines that strangers cause
-	places chan struct{} // of meetings
+	cfg         Config
+	limits      limits
+	invitations *invitations
+	often       *throttle.Log // for lines that strangers cause
+	places      chan struct{} // of meetings
 
 	mu       sync.Mutex
 	accepted map[string]chan bool // by ID: acceptances that wait for their person
@@ -90,13 +90,13 @@ func New(cfg Config) *Server {
 		}
 	}
 	return &Server{
-		cfg: cfg, limits: defaultLimits, book: newBook(cfg.Now), often: throttle.New(cfg.Log, throttle.Interval),
+		cfg: cfg, limits: defaultLimits, invitations: newInvitations(cfg.Now), often: throttle.New(cfg.Log, throttle.Interval),
 		places: make(chan struct{}, maxMeetings), accepted: map[string]chan bool{},
 	}
 }
 
 // Open tells whether the gateway is to lead the reserved name here. Any goroutine calls it.
-func (s *Server) Open() bool { return s.book.open() }
+func (s *Server) Open() bool { return s.invitations.open() }
 
 // Invite opens an invitation.
 func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1alpha1.InviteResponse, error) {
@@ -132,7 +132,7 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 		return nil, err
 	}
 	text := i.text()
-	e, refused := s.book.add(i, req.GetOptions(), s.cfg.Replica, identity.Caller(ctx))
+	e, refused := s.invitations.add(i, req.GetOptions(), s.cfg.Replica, identity.Caller(ctx))
 	if refused != nil {
 		return nil, refused
 	}
@@ -143,7 +143,7 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 
 // Follow streams the state of an invitation until it has ended.
 func (s *Server) Follow(req *v1alpha1.FollowRequest, to grpc.ServerStreamingServer[v1alpha1.LinkState]) error {
-	e, refused := s.book.find(req.GetId())
+	e, refused := s.invitations.find(req.GetId())
 	if refused != nil {
 		return refused
 	}
@@ -166,7 +166,7 @@ func (s *Server) Follow(req *v1alpha1.FollowRequest, to grpc.ServerStreamingServ
 		select {
 		case <-changed:
 		case <-expiry.C:
-			s.book.open() // which ends it
+			s.invitations.open() // which ends it
 		case <-to.Context().Done():
 			return nil
 		}
@@ -180,7 +180,7 @@ func (s *Server) Confirm(_ context.Context, req *v1alpha1.ConfirmRequest) (*v1al
 	s.mu.Unlock()
 	state := &v1alpha1.LinkState{Id: req.GetId()}
 	if pending == nil {
-		e, refused := s.book.find(req.GetId())
+		e, refused := s.invitations.find(req.GetId())
 		if refused != nil {
 			return nil, refused
 		}
@@ -199,12 +199,12 @@ func (s *Server) Confirm(_ context.Context, req *v1alpha1.ConfirmRequest) (*v1al
 
 // Invitations lists those of this replica.
 func (s *Server) Invitations(context.Context, *v1alpha1.InvitationsRequest) (*v1alpha1.InvitationsResponse, error) {
-	return &v1alpha1.InvitationsResponse{Invitations: s.book.list()}, nil
+	return &v1alpha1.InvitationsResponse{Invitations: s.invitations.list()}, nil
 }
 
 // Revoke ends an open invitation.
 func (s *Server) Revoke(ctx context.Context, req *v1alpha1.RevokeRequest) (*v1alpha1.LinkState, error) {
-	state, refused := s.book.revoke(req.GetId())
+	state, refused := s.invitations.revoke(req.GetId())
 	if refused != nil {
 		return nil, refused
 	}

@@ -32,7 +32,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how app
 	if err := configstore.CheckWrites(writes); err != nil {
 		return nil, s.explain(err)
 	}
-	p, err := s.plan(ctx, writes, how.withHeld)
+	p, err := s.compare(ctx, writes, how.withHeld)
 	if err != nil {
 		return nil, s.explain(untouched(err))
 	}
@@ -67,7 +67,7 @@ const mostNamed = 8
 
 // logWrites logs who has written what, for others who meet a conflict. written counts the writes
 // that were made, from the first.
-func (s *Server) logWrites(ctx context.Context, p *plan, written int) {
+func (s *Server) logWrites(ctx context.Context, p *comparison, written int) {
 	if written == 0 {
 		return
 	}

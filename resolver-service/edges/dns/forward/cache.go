@@ -23,8 +23,8 @@ func appendKey(to []byte, q *wire.Query) []byte {
 	return append(to, bits)
 }
 
-// cache keeps answers by key, bounded in number and bytes. The answer that nobody has asked for
-// the longest goes first.
+// cache keeps answers by key, bounded in number and bytes. The answer that was used longest ago goes
+// first. A library's cache would make a string of the key of each query.
 type cache struct {
 	mu       sync.Mutex
 	byKey    map[string]*list.Element

@@ -7,8 +7,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// plan is what is to be done with each object of both stores.
-type plan struct {
+// worklist has a step for each object of both stores.
+type worklist struct {
 	steps   []step // ordered by key
 	foreign []configstore.Refusal
 }
@@ -32,9 +32,9 @@ func (s *step) write() configstore.Write {
 	return configstore.Write{Object: s.object, If: s.ifRev}
 }
 
-// newPlan compares two stores. Unusable is the revisions of what is bad in the target.
-func newPlan(source []configstore.Stored, refused []configstore.Refusal, target []configstore.Stored, bad []configstore.Refusal, unusable map[catalog.Key]string, prune bool) *plan {
-	p := &plan{}
+// newWorklist compares two stores. Unusable is the revisions of what is bad in the target.
+func newWorklist(source []configstore.Stored, refused []configstore.Refusal, target []configstore.Stored, bad []configstore.Refusal, unusable map[catalog.Key]string, prune bool) *worklist {
+	p := &worklist{}
 	held := make(map[catalog.Key]configstore.Stored, len(target))
 	for _, s := range target {
 		held[s.Object.Key()] = s
@@ -74,7 +74,7 @@ func newPlan(source []configstore.Stored, refused []configstore.Refusal, target 
 
 // addOnlyInTarget adds what the source lacks. What the source has and can't use, it does
 // not lack.
-func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable map[catalog.Key]string, refused []configstore.Refusal, prune bool) {
+func (p *worklist) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable map[catalog.Key]string, refused []configstore.Refusal, prune bool) {
 	inSource := map[catalog.Key]bool{}
 	for _, r := range refused {
 		inSource[r.Key] = true
@@ -97,7 +97,7 @@ func (p *plan) addOnlyInTarget(held map[catalog.Key]configstore.Stored, unusable
 
 // order is that of the writes: what is written before what is deleted, clusters and
 // instances before exports, and those before selections.
-func (p *plan) order() []*step {
+func (p *worklist) order() []*step {
 	var steps []*step
 	for i := range p.steps {
 		if p.steps[i].writes() {
@@ -117,7 +117,7 @@ func (p *plan) order() []*step {
 }
 
 // items is what has become of every object, or what would.
-func (p *plan) items(dryRun bool) []Item {
+func (p *worklist) items(dryRun bool) []Item {
 	items := make([]Item, len(p.steps))
 	for i := range p.steps {
 		s := &p.steps[i]

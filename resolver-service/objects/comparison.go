@@ -20,18 +20,18 @@ const (
 	deleted   = "deleted"
 )
 
-// plan compares a request with the store.
-type plan struct {
+// comparison compares a request with the store.
+type comparison struct {
 	results []*v1alpha1.ApplyResult
 	writes  []configstore.Write // that change something
 	places  []int               // of each write among the results
 }
 
-// plan compares the writes with the store, and leaves out those that would change nothing. It
+// compare compares the writes with the store, and leaves out those that would change nothing. It
 // does not use the feed, which may lag: a write that changes nothing in the feed could undo a
 // newer change in the store.
-func (s *Server) plan(ctx context.Context, writes []configstore.Write, withHeld bool) (*plan, error) {
-	p := &plan{}
+func (s *Server) compare(ctx context.Context, writes []configstore.Write, withHeld bool) (*comparison, error) {
+	p := &comparison{}
 	keys := make([]catalog.Key, len(writes))
 	for i, w := range writes {
 		keys[i] = w.Key()
@@ -55,7 +55,7 @@ func (s *Server) plan(ctx context.Context, writes []configstore.Write, withHeld 
 	return p, errors.Join(refused...)
 }
 
-func (s *Server) add(p *plan, w configstore.Write, held *configstore.Got, withHeld bool) {
+func (s *Server) add(p *comparison, w configstore.Write, held *configstore.Got, withHeld bool) {
 	result := &v1alpha1.ApplyResult{Key: keyToWire(w.Key()), Result: changed, Revision: held.Revision}
 	var text []byte
 	if held.Object != nil {
