@@ -201,6 +201,7 @@ const (
 	Down    Way = "down"
 	Denied  Way = "denied" // seen, and nothing lets it in
 	Unseen  Way = "unseen" // taken, and never seen while others were
+	Unused  Way = "unused" // of a default, and leads nowhere, which hurts nobody
 )
 
 // edgeStyle is how an edge is drawn.
@@ -216,6 +217,7 @@ var styles = map[Way]edgeStyle{
 	Down:    {"#c62828", true},
 	Denied:  {"#c62828", false},
 	Unseen:  {"#2e7d32", true},
+	Unused:  {"#78909c", true},
 }
 
 // Draw places the apps of a graph: this cluster first, the others by name.
@@ -276,6 +278,8 @@ func wayOf(c *v1alpha1.GraphCall, r *v1alpha1.GraphRoute, mustBeSeen bool) Way {
 	switch {
 	case c.GetState() == callDenied:
 		return Denied
+	case !r.GetUsable() && c.GetCaller().GetId() == catalog.DefaultName && !c.GetSeen():
+		return Unused
 	case !r.GetUsable():
 		return Down
 	case !r.GetTaken():

@@ -153,8 +153,8 @@ func (c *cluster) within(what string, holds func() bool) {
 	}
 }
 
-// browser signs in at the console, by the URL that the service keeps in a file.
-func (c *cluster) browser() *consoletest.Browser {
+// entry is a URL that lets a browser in once, which the service keeps in a file.
+func (c *cluster) entry() string {
 	c.t.Helper()
 	var url []byte
 	c.within("the console's URL", func() (there bool) {
@@ -162,7 +162,13 @@ func (c *cluster) browser() *consoletest.Browser {
 		url, err = os.ReadFile(filepath.Join(c.dir, "console-"+c.name+".url"))
 		return err == nil && len(url) > 0
 	})
-	b, err := consoletest.Enter(c.t.Context(), string(url))
+	return string(url)
+}
+
+// browser signs in at the console.
+func (c *cluster) browser() *consoletest.Browser {
+	c.t.Helper()
+	b, err := consoletest.Enter(c.t.Context(), c.entry())
 	if err != nil {
 		c.t.Fatal(err)
 	}

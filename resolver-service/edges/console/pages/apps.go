@@ -102,7 +102,7 @@ func appPage(r *request) (*content, error) {
 			v.Callees = append(v.Callees, c)
 		}
 	}
-	v.Picture, _ = drawFitting(g, v.App, "")
+	v.Picture, _ = drawFitting(g, nil, v.App, "")
 	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.GetCalls()) == 0 {
 		return nil, refuse(http.StatusNotFound, "no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", v.App)
 	}

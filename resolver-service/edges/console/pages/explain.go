@@ -99,7 +99,7 @@ func (r *request) explain(v *explanation, l show.Lookup) error {
 	}
 	v.Inbound = slices.DeleteFunc(v.Inbound, func(c *v1alpha1.Call) bool { return c.GetCluster() != cluster || show.Caller(c) != l.Caller })
 	own, _ := r.watch.newest()
-	v.Picture = draw(decided(own, []decision{{v.From, v.Callee, d}}), appPath, "")
+	v.Picture = draw(decided(own, []decision{{v.From, v.Callee, d}}), nil, appPath, "")
 	now, err := r.status()
 	if err != nil {
 		return err

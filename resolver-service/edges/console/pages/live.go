@@ -169,6 +169,9 @@ func markOf(s *v1alpha1.StatusResponse, event, extra uint64) string {
 	for _, o := range s.GetSources() {
 		say(o.GetName(), o.GetReady(), o.GetError(), o.GetInstances())
 	}
+	for _, f := range s.GetCallFaults() {
+		say(show.FaultName(f), f.GetCheck(), f.GetCluster(), f.GetOutcome(), f.GetLevel(), f.GetWhy())
+	}
 	for _, p := range s.GetPeers() {
 		say(p.GetCluster(), p.GetState(), p.GetError(), p.GetHears(), p.GetExports(), p.GetReady(), p.GetLapses(), p.GetDampedUntilUnixMs() != 0, p.GetUnreachedBy(), p.GetVersion(), p.GetAskedBy() > 0)
 		for _, g := range p.GetGateways() {

@@ -26,6 +26,8 @@ type mapView struct {
 	Collapsed  bool
 	Namespaces []string
 	Clusters   []string
+	Over       []tab
+	Figures    string // all calls of the time
 }
 
 // mapQuery is what the map was asked for.
@@ -34,12 +36,14 @@ type mapQuery struct {
 	Steps                           int
 	Only                            string // seen, declared, refused, or empty
 	From                            int    // row of the table
+	Over                            window
+	Zoom                            string
 }
 
 // Bounds of the map and its lists.
 const (
 	mostDrawn   = 60  // apps in all columns; more are drawn by namespace
-	mostWays    = 250 // between them
+	mostWays    = 120 // between them
 	mostColumns = 8   // of other clusters; more are drawn as one
 	mostRows    = 100 // of a table
 )
@@ -61,12 +65,21 @@ func mapPage(r *request) (*content, error) {
 	for _, peer := range now.GetPeers() {
 		v.Clusters = append(v.Clusters, peer.GetCluster())
 	}
+	calls, err := r.traffic(&v1alpha1.TrafficRequest{}, q.Over)
+	if err != nil {
+		return nil, err
+	}
+	live := addTraffic(g, calls)
+	v.Figures, v.Over = figures(calls), q.Over.tabs(windows[:3], func(over string) string { return q.at("over", over) })
 	narrow(g, q)
 	v.Total, v.Calls = len(g.GetCalls()), g.GetCalls()[min(q.From, len(g.GetCalls())):]
 	if len(v.Calls) > mostRows {
 		v.Calls, v.Next = v.Calls[:mostRows], q.From+mostRows
 	}
-	v.Picture, v.Collapsed = drawFitting(g, q.App, q.Namespace)
+	v.Picture, v.Collapsed = drawFitting(g, live, q.App, q.Namespace)
+	if err := v.Picture.zoom(q.Zoom, func(zoom string) string { return q.at("zoom", zoom) }); err != nil {
+		return nil, err
+	}
 	return &content{Page: v, Title: "Map", Command: q.command(), Live: true}, nil
 }
 
@@ -87,7 +100,7 @@ func (r *request) graphOf(q mapQuery) (*v1alpha1.GraphResponse, error) {
 }
 
 func mapQueryOf(value func(string) string) (mapQuery, error) {
-	q := mapQuery{App: value("app"), Namespace: value("namespace"), Cluster: value("cluster"), Search: strings.TrimSpace(value("q")), Only: value("only"), Steps: 1}
+	q := mapQuery{App: value("app"), Namespace: value("namespace"), Cluster: value("cluster"), Search: strings.TrimSpace(value("q")), Only: value("only"), Steps: 1, Zoom: value("zoom")}
 	if q.App != "" {
 		if _, err := catalog.ParseApp(q.App); err != nil {
 			return q, refuse(http.StatusBadRequest, "app: %v", err)
@@ -100,6 +113,9 @@ func mapQueryOf(value func(string) string) (mapQuery, error) {
 		}
 	}
 	if q.From, err = rowOf(value); err != nil {
+		return q, err
+	}
+	if q.Over, err = windowOf(value, "1m"); err != nil {
 		return q, err
 	}
 	if !slices.Contains([]string{"", "seen", "declared", "refused"}, q.Only) {
@@ -137,9 +153,12 @@ func (q mapQuery) command() string {
 }
 
 // At is the address of the same map from another row of the table on.
-func (q mapQuery) At(row int) string {
+func (q mapQuery) At(row int) string { return q.at("row", strconv.Itoa(row)) }
+
+// at is the address of the same map with another value of one name.
+func (q mapQuery) at(name, value string) string {
 	values := url.Values{}
-	for name, value := range map[string]string{"app": q.App, "namespace": q.Namespace, "cluster": q.Cluster, "q": q.Search, "only": q.Only} {
+	for name, value := range map[string]string{"app": q.App, "namespace": q.Namespace, "cluster": q.Cluster, "q": q.Search, "only": q.Only, "zoom": q.Zoom} {
 		if value != "" {
 			values.Set(name, value)
 		}
@@ -147,7 +166,10 @@ func (q mapQuery) At(row int) string {
 	if q.Steps > 1 {
 		values.Set("steps", strconv.Itoa(q.Steps))
 	}
-	values.Set("row", strconv.Itoa(row))
+	if q.Over.Name != windows[0].Name {
+		values.Set("over", q.Over.Name)
+	}
+	values.Set(name, value)
 	return "/map?" + values.Encode()
 }
 
@@ -193,28 +215,29 @@ func namespaces(g *v1alpha1.GraphResponse) []string {
 
 // drawFitting draws a graph with as much in it as people can tell apart. Where that is not all, apps are drawn
 // as their namespaces, but for those in focus if that is possible, or as one, and many clusters as one.
-func drawFitting(g *v1alpha1.GraphResponse, app, namespace string) (p *picture, collapsed bool) {
+func drawFitting(g *v1alpha1.GraphResponse, calls *flows, app, namespace string) (p *picture, collapsed bool) {
 	g = withoutIdle(g)
 	if fits(g) {
-		return draw(g, mapLink, app), false
+		return draw(g, calls, mapLink, app), false
 	}
-	of := func(name string) string { namespace, _, _ := strings.Cut(name, "/"); return namespace }
 	for _, names := range []func(string) string{
 		func(name string) string {
-			if name == app || app == "" && of(name) == namespace {
+			if name == app || app == "" && namespaceOf(name) == namespace {
 				return name
 			}
-			return of(name)
+			return namespaceOf(name)
 		},
-		of,
+		namespaceOf,
 		func(string) string { return allApps },
 	} {
 		if drawn := collapse(g, names); fits(drawn) || names("/") == allApps {
-			return draw(drawn, mapLink, app), true
+			return draw(drawn, calls.folded(names, joined(g)), mapLink, app), true
 		}
 	}
 	return nil, true
 }
+
+func namespaceOf(app string) string { namespace, _, _ := strings.Cut(app, "/"); return namespace }
 
 // allApps is drawn for all apps of a cluster.
 const allApps = "all apps"
@@ -348,18 +371,4 @@ func routeText(r *v1alpha1.GraphRoute) string {
 		state = "stands by, " + state
 	}
 	return fmt.Sprintf("%s, priority %d, weight %d, %d ready", state, r.GetPriority(), r.GetWeight(), r.GetReady())
-}
-
-// signOf is a way's sign that needs no colour; empty for one that calls take.
-func signOf(w show.Way) string {
-	return map[show.Way]string{show.Denied: "✕", show.Down: "!", show.Stale: "?"}[w]
-}
-
-// waysInWords say what the lines of a map mean, in the order of the legend.
-var waysInWords = []struct {
-	Way  show.Way
-	Text string
-}{
-	{show.Taken, "taken now"}, {show.Unseen, "taken, never seen"}, {show.Standby, "stands by"}, {show.Stale, "taken, its cluster is stale"},
-	{show.Down, "leads nowhere now"}, {show.Denied, "nothing lets it in"},
 }

@@ -19,13 +19,68 @@ import (
 // overview is the first page.
 type overview struct {
 	Status       *v1alpha1.StatusResponse
-	Problems     []problem
+	Faults       []fault // of calls
+	MoreFaults   uint32
+	Problems     []problem // others
+	Figures      string    // all calls of the last minute; empty if there are none
+	Picture      *picture
+	Collapsed    bool
 	Peers        []pair
 	Store        string
 	Checks       *checked
 	Certificates []*v1alpha1.TrustStatus
 	Events       []*v1alpha1.Event
 	Now          time.Time
+}
+
+// fault is calls that fail.
+type fault struct {
+	*v1alpha1.CallFault
+	Since  string
+	Change *catalog.Key // that the change before it was of
+}
+
+// Explain is the page that explains the calls; empty where they are not of one app to one other.
+func (f *fault) Explain() string {
+	if f.GetCaller() == nil || f.GetCallee() == nil {
+		return ""
+	}
+	caller := show.Name(f.GetCaller())
+	if in := f.GetCallerCluster(); in != "" && in != catalog.LocalCluster {
+		caller = in + ":" + caller
+	}
+	return explainPath(caller, show.Name(f.GetCallee()))
+}
+
+// counted is how many of the calls fail; empty where that was not counted.
+func (f *fault) counted() string {
+	switch {
+	case f.GetCalls() == 0:
+		return ""
+	case f.GetOf() > f.GetCalls():
+		return fmt.Sprintf("%d of %d calls in the last minute", f.GetCalls(), f.GetOf())
+	}
+	return show.Count(int(f.GetCalls()), "call") + " in the last minute"
+}
+
+// where is the cluster in which the calls are answered, or where not.
+func (f *fault) where() string {
+	if c := f.GetCluster(); c != "" && c != catalog.LocalCluster {
+		return " in cluster " + plain(c)
+	}
+	return ""
+}
+
+// faultsOf are the faults of calls that a status has, the worst first.
+func (r *request) faultsOf(all []*v1alpha1.CallFault) (faults []fault) {
+	for _, f := range all {
+		one := fault{CallFault: f, Since: time.UnixMilli(f.GetSinceUnixMs()).UTC().Format("15:04:05Z") + ", " + ago(f.GetSinceUnixMs(), r.now)}
+		if key, _, ok := ruleKey(f.GetChange()); ok {
+			one.Change = &key
+		}
+		faults = append(faults, one)
+	}
+	return faults
 }
 
 // pair is two clusters, with both directions between them.
@@ -59,11 +114,14 @@ func overviewPage(r *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{Status: now, Now: r.now, Store: show.StoreLine(now, r.now), Checks: r.diagnose.latest(r)}
+	o := &overview{Status: now, Now: r.now, Store: show.StoreLine(now, r.now), Checks: r.diagnose.latest(r), Faults: r.faultsOf(now.GetCallFaults()), MoreFaults: now.GetCallFaultsLeftOut()}
 	for _, line := range show.Peers(now, r.now) {
 		o.Peers = append(o.Peers, pair{line, r.Consoles[line.Cluster]})
 	}
 	if o.Problems, err = r.problems(now, func([]string) bool { return true }); err != nil {
+		return nil, err
+	}
+	if err := r.topology(o); err != nil {
 		return nil, err
 	}
 	o.Certificates = byExpiry(show.Certificates(now, r.now))
@@ -76,11 +134,27 @@ func overviewPage(r *request) (*content, error) {
 	return &content{Page: o, Title: "Overview", Command: "isthmus status", Live: true}, nil
 }
 
-// problems are what isthmus status says is wrong about some, in its words, with whom it hurts.
+// topology draws what calls what, with the calls of the last minute.
+func (r *request) topology(o *overview) error {
+	g, err := r.wholeGraph()
+	if err != nil {
+		return err
+	}
+	calls, err := r.traffic(&v1alpha1.TrafficRequest{}, windows[0])
+	if err != nil {
+		return err
+	}
+	live := addTraffic(g, calls)
+	o.Figures = figures(calls)
+	o.Picture, o.Collapsed = drawFitting(g, live, "", "")
+	return o.Picture.zoom("", func(zoom string) string { return withQuery("/map", "zoom", zoom) })
+}
+
+// problems are what isthmus status says is wrong about some beside calls, in its words, with whom it hurts.
 func (r *request) problems(now *v1alpha1.StatusResponse, about func(names []string) bool) ([]problem, error) {
 	var all []problem
 	for _, p := range show.Unhealthy(now, r.now) {
-		if !about(p.GetNames()) {
+		if p.GetKind() == "calls" || !about(p.GetNames()) {
 			continue
 		}
 		one := problem{Text: show.Problem(p)}

@@ -148,7 +148,7 @@ func (v *plan) take(answer *v1alpha1.ApplyResponse, dryRun bool, r *request) {
 		before, after = append(before, decision{caller, app, e.GetBefore()}), append(after, decision{caller, app, e.GetAfter()})
 	}
 	if len(before) > 0 {
-		v.Before, v.After = draw(decided(own, before), appPath, ""), draw(decided(own, after), appPath, "")
+		v.Before, v.After = draw(decided(own, before), nil, appPath, ""), draw(decided(own, after), nil, appPath, "")
 	}
 }
 

@@ -91,7 +91,7 @@ func checkNode(t *testing.T, page string, node *html.Node) {
 }
 
 // parameters are all that a link of a page has.
-var parameters = []string{"v", "from", "to", "probe", "app", "steps", "namespace", "cluster", "only", "q", "after", "row", "kind", "object", "delete", "restore", "revision"}
+var parameters = []string{"v", "from", "to", "probe", "app", "steps", "namespace", "cluster", "only", "q", "after", "row", "kind", "over", "zoom", "object", "delete", "restore", "revision"}
 
 // everyPage is each page with a text in each place, and with as much in it as the seed says.
 func everyPage(t *testing.T, text string, seed uint64) map[string]*html.Node {
@@ -157,8 +157,15 @@ func (f *filler) fill(v reflect.Value) {
 	case *picture:
 		if g := (&v1alpha1.GraphResponse{}); f.IntN(3) > 0 {
 			f.fill(reflect.ValueOf(g).Elem())
-			v.Set(reflect.ValueOf(draw(g, mapLink, f.text())))
+			m := &v1alpha1.TrafficResponse{ToUnixMs: 1000}
+			f.fill(reflect.ValueOf(m).Elem())
+			drawn := draw(g, addTraffic(g, m), mapLink, f.text())
+			_ = drawn.zoom("", func(zoom string) string { return withQuery("/map", "zoom", zoom) })
+			v.Set(reflect.ValueOf(drawn))
 		}
+		return
+	case tab:
+		v.Set(reflect.ValueOf(tab{f.text(), withQuery("/map", "over", f.text()), f.IntN(2) == 0}))
 		return
 	case show.Object:
 		v.Set(reflect.ValueOf(show.Object{Object: &catalog.AppEndpoints{App: catalog.App{Namespace: f.text(), ID: f.text()}}, Revision: f.text(), Stored: f.text(), Refused: f.text()}))

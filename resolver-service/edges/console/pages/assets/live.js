@@ -2,7 +2,7 @@
 // fetches the page again and changes what differs. While nothing is heard, it shows how old the page is.
 
 const fresh = document.getElementById('fresh');
-const refetchAfter = 15_000; // ms; ages on the page grow
+const refetchAfter = 10_000; // ms; ages on the page grow, and calls are counted by ten seconds
 const silentAfter = 12_000; // ms; the server speaks each 5 s
 let heard = Date.now();
 let trouble = '';

@@ -1,0 +1,216 @@
+package console_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/consoletest"
+	"github.com/isthmus-mesh/isthmus/tests/console/browser"
+)
+
+// The apps of a shop that has calls.
+var (
+	checkout = catalog.App{Namespace: "shop", ID: "checkout"}
+	cart     = catalog.App{Namespace: "shop", ID: "cart"}
+	orders   = catalog.App{Namespace: "shop", ID: "orders"}
+	ledger   = catalog.App{Namespace: "bank", ID: "ledger"}
+	wallet   = catalog.App{Namespace: "bank", ID: "wallet"}
+)
+
+// reporter is the stream of a sidecar, which tells of calls.
+type reporter struct {
+	t      *testing.T
+	app    catalog.App
+	stream grpc.BidiStreamingClient[v1alpha1.WatchRequest, v1alpha1.WatchResponse]
+}
+
+// sidecar opens the stream of an app's sidecar, which ends with the test.
+func (c *cluster) sidecar(app catalog.App, address string) *reporter {
+	c.t.Helper()
+	conn := c.connect(app)
+	ctx, cancel := context.WithCancel(context.Background())
+	stream, err := v1alpha1.NewResolverClient(conn).Watch(ctx)
+	if err == nil {
+		err = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: &v1alpha1.Hello{
+			App: wire.App(app), Version: "1.0", Runtime: "daprd 1.18.0", Instance: &v1alpha1.Instance{Id: app.ID + "-1", Address: address},
+		}}})
+	}
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var read sync.WaitGroup
+	read.Go(func() {
+		for _, err := stream.Recv(); err == nil; _, err = stream.Recv() {
+		}
+	})
+	c.t.Cleanup(func() { cancel(); read.Wait(); conn.Close() })
+	return &reporter{c.t, app, stream}
+}
+
+// made is calls as a sidecar tells of them.
+func made(callee catalog.App, cluster string, took time.Duration, good, failed int) *v1alpha1.MadeCalls {
+	var c traffic.Counter
+	for i := range good {
+		c.Add(traffic.OK, took*time.Duration(50+i%100)/100)
+	}
+	for range failed {
+		c.Add(traffic.CutOff, took/2)
+	}
+	counts := c.Read()
+	m := &v1alpha1.MadeCalls{Callee: wire.App(callee), Cluster: cluster, Traffic: counts.Wire()}
+	if failed > 0 {
+		m.Code = "Unavailable"
+	}
+	return m
+}
+
+func (r *reporter) tell(m *v1alpha1.CallReport) {
+	r.t.Helper()
+	if err := r.stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Calls{Calls: m}}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// shopping is a world whose sidecars tell of calls: checkout's and cart's, and those of wallet, which
+// nothing lets in.
+type shopping struct {
+	*world
+	checkout, cart, orders *reporter
+}
+
+func newShopping(t *testing.T) *shopping {
+	w := newWorld(t, 34)
+	instance := func(app catalog.App, third byte) *catalog.AppInstance {
+		return &catalog.AppInstance{Namespace: app.Namespace, Name: app.ID + "-0", App: app.ID, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, third, 1}), 50002)}
+	}
+	export := func(app catalog.App) *catalog.AppExport {
+		return &catalog.AppExport{App: app, Allow: []catalog.Allow{{Cluster: "west"}}}
+	}
+	w.east.apply(instance(orders, 1), instance(ledger, 2), export(orders), export(ledger))
+	w.north.apply(instance(orders, 3), export(orders))
+	w.west.apply(
+		&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
+			{App: orders, Routes: []catalog.RouteSpec{{Cluster: "local", Weight: 90}, {Cluster: "north", Weight: 10}}}, {App: ledger},
+		}},
+		&catalog.AppEndpoints{App: cart, Endpoints: []catalog.Endpoint{{App: orders, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 100}}}}},
+	)
+	for _, c := range []*cluster{w.east, w.north} {
+		w.west.hears(c, "connected")
+	}
+	s := &shopping{world: w}
+	s.checkout, s.cart, s.orders = w.west.sidecar(checkout, "127.0.0.1:50011"), w.west.sidecar(cart, "127.0.0.1:50012"), w.west.sidecar(orders, "127.0.0.1:50013")
+	return s
+}
+
+// second tells of the calls of a second or so.
+func (s *shopping) second(failing bool) {
+	good, failed := 9, 0
+	if failing {
+		good, failed = 2, 7
+	}
+	s.checkout.tell(&v1alpha1.CallReport{Made: []*v1alpha1.MadeCalls{
+		made(orders, "west", 12*time.Millisecond, 27, 0), made(orders, "north", 40*time.Millisecond, 3, 0), made(ledger, "east", 90*time.Millisecond, good, failed),
+	}})
+	s.cart.tell(&v1alpha1.CallReport{Made: []*v1alpha1.MadeCalls{made(orders, "east", 30*time.Millisecond, 60, 0)}})
+	s.orders.tell(&v1alpha1.CallReport{Calls: []*v1alpha1.CallCount{{Caller: wire.App(wallet), Cluster: catalog.LocalCluster, Refused: 2}}})
+}
+
+// calling tells of calls until some are counted.
+func (s *shopping) calling() {
+	s.t.Helper()
+	lasts := 12 * time.Second // the slot of ten seconds that is told of must be over
+	if d, err := time.ParseDuration(os.Getenv("ISTHMUS_TEST_CALLING")); err == nil {
+		lasts = d
+	}
+	began := time.Now()
+	for i := 0; time.Since(began) < lasts; i++ {
+		s.second(time.Since(began) > lasts/2)
+		if i == int(lasts/2/time.Second) {
+			s.west.apply(&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
+				{App: orders, Routes: []catalog.RouteSpec{{Cluster: "local", Weight: 90}, {Cluster: "north", Weight: 10}}}, {App: ledger, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 100}}},
+			}})
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// TestCallsShow on the overview, with those that fail first, and on the map.
+func TestCallsShow(t *testing.T) {
+	s := newShopping(t)
+	if text := s.page("/").Text(); !strings.Contains(text, "No calls in the last minute") {
+		t.Errorf("without a call the overview says %s", text)
+	}
+	s.calling()
+	overview := s.page("/")
+	s.hasTexts(overview, "shop/checkout to bank/ledger in cluster east", "of", "calls in the last minute", "AppEndpoints shop/checkout was changed", "calls/s,", "Who calls whom")
+	if links := overview.All("aria-label", "explain"); len(links) == 0 || links[0].Attr("href") != "/explain?from=shop%2Fcheckout&to=bank%2Fledger" {
+		t.Errorf("calls that fail lead to %v", links)
+	}
+	flows := map[string]string{}
+	for _, a := range s.page("/map").All("class", "flow") {
+		if titles := a.Elements("title"); len(titles) > 0 {
+			way, _, _ := strings.Cut(titles[0].Text(), ":")
+			flows[way] = a.Attr("class")[len("flow w0 "):]
+		}
+	}
+	for way, want := range map[string]string{
+		"shop/checkout to shop/orders in west": "good", "shop/checkout to shop/orders in north": "good", "shop/checkout to bank/ledger in east": "bad", "bank/wallet to shop/orders in west": "bad",
+	} {
+		if flows[way] != want {
+			t.Errorf("%s is drawn as %q, want %q; there are %v", way, flows[way], want, flows)
+		}
+	}
+	s.pictures("/", "/map", "/map?over=5m&zoom=100")
+}
+
+func (w *world) hasTexts(page *consoletest.Page, texts ...string) {
+	w.t.Helper()
+	shown := page.Text()
+	for _, text := range texts {
+		if !strings.Contains(shown, text) {
+			w.t.Errorf("the page does not show %q; it shows %s", text, shown)
+		}
+	}
+}
+
+// pictures keeps how pages look on a screen and on a telephone, where somebody wants to see that.
+func (w *world) pictures(paths ...string) {
+	w.t.Helper()
+	if os.Getenv("ISTHMUS_ARTEFACTS") == "" {
+		return
+	}
+	p := browser.Start(w.t, browser.Options{}).Page(w.t)
+	p.Open(w.west.entry())
+	for _, path := range paths {
+		p.Open("http://" + w.browser.Address() + path)
+		for _, look := range []struct {
+			name   string
+			width  int64
+			scheme string
+		}{{"screen", 1440, "light"}, {"phone", 360, "light"}, {"dark", 1440, "dark"}} {
+			p.Prefer("prefers-color-scheme", look.scheme)
+			p.Viewport(look.width, 900)
+			for _, v := range p.Axe() {
+				w.t.Errorf("%s, %s: %s", path, look.name, v)
+			}
+			if wide := p.Overflow(); len(wide) > 0 {
+				w.t.Errorf("%s, %s: it scrolls sideways: %v", path, look.name, wide)
+			}
+			p.Screenshot(strings.NewReplacer("/", "_", "?", "_", "&", "_").Replace(path) + "-" + look.name)
+		}
+	}
+}
