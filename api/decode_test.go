@@ -57,6 +57,19 @@ spec:
     interval: 5s
 `
 
+// DecodeYAML reads the objects of a YAML file without their revisions.
+func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
+	manifests, errs := DecodeManifests(file, data)
+	if manifests == nil {
+		return nil, errs
+	}
+	objects := make([]catalog.Object, len(manifests))
+	for i, m := range manifests {
+		objects[i] = m.Object
+	}
+	return objects, errs
+}
+
 func designObjects() []catalog.Object {
 	return []catalog.Object{
 		&catalog.AppEndpoints{
@@ -301,22 +314,6 @@ func TestErrorsAreFoundByType(t *testing.T) {
 	var one *Error
 	if !errors.As(err, &one) || one.Key.Name != "east" {
 		t.Errorf("error %v, want an *Error about Cluster east", err)
-	}
-}
-
-func TestHostNamesThatDoNotFitTheDomain(t *testing.T) {
-	domain := catalog.Domain(strings.Repeat("d", 62) + "." + strings.Repeat("e", 62))
-	long := strings.Repeat("n", 50)
-	objs, errs := DecodeYAML("f.yaml", []byte(apitest.Selection("  - app: a\n  - app: "+long+"\n    namespace: "+long+"\n    routes: [{cluster: local}, {cluster: "+long+"}]\n")))
-	if len(errs) > 0 {
-		t.Fatal(errs)
-	}
-	errs = Validate(objs[0], domain, "west")
-	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "f.yaml:7: spec.endpoints[1].routes[1]: host name") {
-		t.Errorf("errors %v; want one, about the route in line 7", errs)
-	}
-	if errs := Validate(objs[0], catalog.DefaultDomain, "west"); len(errs) != 0 {
-		t.Errorf("under the default domain: %v", errs)
 	}
 }
 

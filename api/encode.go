@@ -15,7 +15,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // ToProto is the message of an object, with defaults left out.
@@ -53,31 +52,6 @@ func ToProto(obj catalog.Object) proto.Message {
 		return &v1alpha1.Cluster{ApiVersion: catalog.Version, Kind: string(catalog.KindCluster), Metadata: &v1alpha1.Metadata{Name: o.Name}, Spec: spec}
 	}
 	return nil
-}
-
-// FromProto checks a message and makes the object of it. Its Source is as that of
-// [DecodeJSON].
-func FromProto(m proto.Message) (catalog.Object, error) {
-	r := &strict.Report{}
-	v := validator{report: r}
-	obj := v.object(m)
-	if obj == nil {
-		return nil, fmt.Errorf("message %s is not an object; want one of %s", m.ProtoReflect().Descriptor().FullName(), kindList())
-	}
-	if key := obj.Key(); CheckKey(key) == nil {
-		r.Key = key
-	}
-	head := m.(interface {
-		GetApiVersion() string
-		GetKind() string
-	})
-	if head.GetApiVersion() != catalog.Version {
-		v.refuse("apiVersion", fmt.Sprintf("%q is not known here", strict.Shorten(head.GetApiVersion())), "write "+catalog.Version)
-	}
-	if kind := string(obj.Key().Kind); head.GetKind() != kind {
-		v.refuse("kind", fmt.Sprintf("is %q in a message of kind %s", strict.Shorten(head.GetKind()), kind), "write "+kind)
-	}
-	return obj, r.Close().Err()
 }
 
 func appMetadata(a catalog.App) *v1alpha1.Metadata {

@@ -201,31 +201,3 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 // intern makes equal names share their memory, and keeps a name from holding on to
 // the whole text that it was read from.
 func intern(s string) string { return unique.Make(s).Value() }
-
-// Validate tells what only the cluster can know of an object: whether the host names
-// that it leads to fit into DNS and SNI under the cluster's domain. cluster is this
-// cluster's own name, or "" where it is not known.
-func Validate(obj catalog.Object, domain catalog.Domain, cluster string) Errors {
-	r := &strict.Report{File: obj.Origin().File, Key: obj.Key()}
-	check := func(app catalog.App, cluster string, line int, path string) {
-		if cluster == "" || cluster == catalog.LocalCluster || cluster == "*" || app.Namespace == catalog.DefaultName {
-			return
-		}
-		if err := domain.CheckHost(app, cluster); err != nil {
-			r.Add(strict.Position{Line: int32(line)}, path, err.Error(), "shorten the app-id, the namespace, the cluster's name or the domain")
-		}
-	}
-	switch o := obj.(type) {
-	case *catalog.AppEndpoints:
-		for i := range o.Endpoints {
-			e := &o.Endpoints[i]
-			check(e.App, cluster, int(e.Line), fmt.Sprintf("spec.endpoints[%d]", i))
-			for j := range e.Routes {
-				check(e.App, e.Routes[j].Cluster, int(e.Line), fmt.Sprintf("spec.endpoints[%d].routes[%d]", i, j))
-			}
-		}
-	case *catalog.AppExport:
-		check(o.App, cluster, o.Source.Line, "metadata")
-	}
-	return r.Close()
-}

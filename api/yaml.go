@@ -14,30 +14,11 @@ type Manifest struct {
 	Revision string
 }
 
-// DecodeYAML reads the objects of a YAML file, of which each document is one. file
-// names it in errors and in the objects' Source. It leaves out metadata.revision, which
-// says nothing in a file that is itself the store.
+// DecodeManifests reads the objects of a YAML file, of which each document is one, with their
+// revisions. file names it in errors and in the objects' Source.
 //
-// Good objects are returned beside the mistakes of bad ones. If the file is not YAML
-// at all, or is cut off, no object is returned, and the error has no key.
-func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
-	manifests, errs := DecodeManifests(file, data)
-	return ObjectsOf(manifests), errs
-}
-
-// ObjectsOf are the objects without their revisions.
-func ObjectsOf(manifests []Manifest) []catalog.Object {
-	if manifests == nil {
-		return nil
-	}
-	objects := make([]catalog.Object, len(manifests))
-	for i, m := range manifests {
-		objects[i] = m.Object
-	}
-	return objects
-}
-
-// DecodeManifests is [DecodeYAML] of a file that is to be applied: with the revisions.
+// Good objects are returned beside the mistakes of bad ones. If the file is not YAML at all, or is
+// cut off, no object is returned, and the error has no key.
 func DecodeManifests(file string, data []byte) ([]Manifest, Errors) {
 	return DecodeFile(file, data, nil)
 }

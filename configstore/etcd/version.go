@@ -2,11 +2,8 @@ package etcd
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"strconv"
-	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -36,10 +33,12 @@ type witness struct {
 	hash string // of what it was; of nothing where it was deleted
 }
 
+// versionFormat has the parts of a place, of which each is one word to Sscanf.
+const versionFormat = "%x-%x-%d-%q-%q"
+
 // version is the place as a reader keeps it.
 func (p place) version() configstore.Version {
-	return configstore.Version(fmt.Sprintf("%x-%x-%d-%s-%s", p.cluster, p.term, p.revision,
-		base64.RawURLEncoding.EncodeToString([]byte(p.witness.key)), p.witness.hash))
+	return configstore.Version(fmt.Sprintf(versionFormat, p.cluster, p.term, p.revision, p.witness.hash, p.witness.key))
 }
 
 // longestVersion bounds what is looked at: a key and some numbers.
@@ -49,27 +48,8 @@ func parseVersion(v configstore.Version) (p place, ok bool) {
 	if len(v) > longestVersion {
 		return place{}, false
 	}
-	parts := strings.SplitN(string(v), "-", 4)
-	if len(parts) != 4 {
-		return place{}, false
-	}
-	// base64 for URLs has "-" in it: the hash, which is hexadecimal, is after the last.
-	last := strings.LastIndexByte(parts[3], '-')
-	if last < 0 {
-		return place{}, false
-	}
-	key, keyErr := base64.RawURLEncoding.DecodeString(parts[3][:last])
-	_, hashErr := hex.DecodeString(parts[3][last+1:])
-	cluster, clusterErr := strconv.ParseUint(parts[0], 16, 64)
-	term, termErr := strconv.ParseUint(parts[1], 16, 64)
-	revision, revisionErr := strconv.ParseInt(parts[2], 10, 64)
-	for _, err := range []error{keyErr, hashErr, clusterErr, termErr, revisionErr} {
-		if err != nil {
-			return place{}, false
-		}
-	}
-	p = place{cluster, term, revision, witness{string(key), parts[3][last+1:]}}
-	return p, revision > 0 && p.version() == v
+	_, err := fmt.Sscanf(string(v), versionFormat, &p.cluster, &p.term, &p.revision, &p.witness.hash, &p.witness.key)
+	return p, err == nil && p.revision > 0 && p.version() == v
 }
 
 // at is the place that an answer tells of.
