@@ -57,19 +57,6 @@ spec:
     interval: 5s
 `
 
-// DecodeYAML reads the objects of a YAML file without their revisions.
-func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
-	manifests, errs := DecodeManifests(file, data)
-	if manifests == nil {
-		return nil, errs
-	}
-	objects := make([]catalog.Object, len(manifests))
-	for i, m := range manifests {
-		objects[i] = m.Object
-	}
-	return objects, errs
-}
-
 func designObjects() []catalog.Object {
 	return []catalog.Object{
 		&catalog.AppEndpoints{

@@ -14,6 +14,19 @@ type Manifest struct {
 	Revision string
 }
 
+// DecodeYAML reads the objects of a YAML file without their revisions.
+func DecodeYAML(file string, data []byte) ([]catalog.Object, Errors) {
+	manifests, errs := DecodeManifests(file, data)
+	if manifests == nil {
+		return nil, errs
+	}
+	objects := make([]catalog.Object, len(manifests))
+	for i, m := range manifests {
+		objects[i] = m.Object
+	}
+	return objects, errs
+}
+
 // DecodeManifests reads the objects of a YAML file, of which each document is one, with their
 // revisions. file names it in errors and in the objects' Source.
 //

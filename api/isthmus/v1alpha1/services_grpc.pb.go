@@ -452,6 +452,7 @@ const (
 	Inventory_Probe_FullMethodName    = "/isthmus.v1alpha1.Inventory/Probe"
 	Inventory_Calls_FullMethodName    = "/isthmus.v1alpha1.Inventory/Calls"
 	Inventory_Traffic_FullMethodName  = "/isthmus.v1alpha1.Inventory/Traffic"
+	Inventory_Tap_FullMethodName      = "/isthmus.v1alpha1.Inventory/Tap"
 	Inventory_Graph_FullMethodName    = "/isthmus.v1alpha1.Inventory/Graph"
 	Inventory_Policies_FullMethodName = "/isthmus.v1alpha1.Inventory/Policies"
 )
@@ -480,6 +481,9 @@ type InventoryClient interface {
 	// Traffic tells of calls in the time before now: how many, how they ended and how long they took.
 	// It is what sidecars have told this replica.
 	Traffic(ctx context.Context, in *TrafficRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TrafficResponse], error)
+	// Tap tells of single calls as they end, of sidecars that this replica has, until the caller ends it.
+	// The first message has no calls.
+	Tap(ctx context.Context, in *TapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TapResponse], error)
 	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
 	// caller and callee, in several messages.
 	Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error)
@@ -600,9 +604,28 @@ func (c *inventoryClient) Traffic(ctx context.Context, in *TrafficRequest, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_TrafficClient = grpc.ServerStreamingClient[TrafficResponse]
 
+func (c *inventoryClient) Tap(ctx context.Context, in *TapRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TapResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[5], Inventory_Tap_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TapRequest, TapResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_TapClient = grpc.ServerStreamingClient[TapResponse]
+
 func (c *inventoryClient) Graph(ctx context.Context, in *GraphRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[5], Inventory_Graph_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[6], Inventory_Graph_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -621,7 +644,7 @@ type Inventory_GraphClient = grpc.ServerStreamingClient[GraphResponse]
 
 func (c *inventoryClient) Policies(ctx context.Context, in *PoliciesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PoliciesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[6], Inventory_Policies_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Inventory_ServiceDesc.Streams[7], Inventory_Policies_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -662,6 +685,9 @@ type InventoryServer interface {
 	// Traffic tells of calls in the time before now: how many, how they ended and how long they took.
 	// It is what sidecars have told this replica.
 	Traffic(*TrafficRequest, grpc.ServerStreamingServer[TrafficResponse]) error
+	// Tap tells of single calls as they end, of sidecars that this replica has, until the caller ends it.
+	// The first message has no calls.
+	Tap(*TapRequest, grpc.ServerStreamingServer[TapResponse]) error
 	// Graph tells the apps, the clusters and the calls that objects declare, as of one moment; by
 	// caller and callee, in several messages.
 	Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error
@@ -694,6 +720,9 @@ func (UnimplementedInventoryServer) Calls(*CallsRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedInventoryServer) Traffic(*TrafficRequest, grpc.ServerStreamingServer[TrafficResponse]) error {
 	return status.Error(codes.Unimplemented, "method Traffic not implemented")
+}
+func (UnimplementedInventoryServer) Tap(*TapRequest, grpc.ServerStreamingServer[TapResponse]) error {
+	return status.Error(codes.Unimplemented, "method Tap not implemented")
 }
 func (UnimplementedInventoryServer) Graph(*GraphRequest, grpc.ServerStreamingServer[GraphResponse]) error {
 	return status.Error(codes.Unimplemented, "method Graph not implemented")
@@ -795,6 +824,17 @@ func _Inventory_Traffic_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Inventory_TrafficServer = grpc.ServerStreamingServer[TrafficResponse]
 
+func _Inventory_Tap_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TapRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(InventoryServer).Tap(m, &grpc.GenericServerStream[TapRequest, TapResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Inventory_TapServer = grpc.ServerStreamingServer[TapResponse]
+
 func _Inventory_Graph_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(GraphRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -853,6 +893,11 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Traffic",
 			Handler:       _Inventory_Traffic_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Tap",
+			Handler:       _Inventory_Tap_Handler,
 			ServerStreams: true,
 		},
 		{
