@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,7 +175,49 @@ func TestCallsShow(t *testing.T) {
 			t.Errorf("%s is drawn as %q, want %q; there are %v", way, flows[way], want, flows)
 		}
 	}
-	s.pictures("/", "/map", "/map?over=5m&zoom=100")
+	s.tellsOfApps()
+	s.pictures("/", "/map", "/map?over=5m&zoom=100", "/apps/shop/checkout?over=1m", "/apps/shop/orders")
+}
+
+// tellsOfApps looks at the pages of apps: calls in tables and charts, with the change in the midst of them.
+func (s *shopping) tellsOfApps() {
+	s.t.Helper()
+	page := s.page("/apps/shop/checkout?over=1m")
+	s.hasTexts(page, "Calls failing now", "AppEndpoints shop/checkout was changed", "Calls are counted by app and cluster")
+	rows, _ := page.Table("Its calls: ")
+	got := map[string]string{}
+	for _, row := range rows {
+		got[row[0].Text()+" in "+row[1].Text()] = row[9].Text() + " of " + row[10].Text()
+	}
+	if got["shop/orders in west"] != "90 % of 90 %" || got["shop/orders in north"] != "10 % of 10 %" || got["bank/ledger in east"] != "100 % of 100 %" {
+		s.t.Errorf("the shares of checkout's calls are %v", got)
+	}
+	charts := page.All("class", "chart")
+	if len(charts) != 2 {
+		s.t.Fatalf("%d charts of checkout, which nobody calls", len(charts))
+	}
+	for _, c := range charts {
+		if marks := c.All("class", "change"); len(marks) == 0 || !strings.Contains(marks[len(marks)-1].Text(), "AppEndpoints shop/checkout: revision ") {
+			s.t.Errorf("%s has no mark of the change", c.Text())
+		}
+	}
+	if bad := charts[0].All("class", "bad"); !strings.Contains(charts[0].Text(), "fail") || bad[0].Attr("d") == "" {
+		s.t.Errorf("no calls fail in %s", charts[0].Text())
+	}
+	callers, _ := s.page("/apps/shop/orders").Table("Calls to it: ")
+	var texts []string
+	for _, row := range callers {
+		texts = append(texts, strings.TrimSpace(row[0].Text()+" to "+row[2].Text()+": "+row[4].Text()+" "+row[9].Text()))
+	}
+	slices.Sort(texts)
+	if want := []string{
+		"bank/wallet to west: 0 % denied: nothing lets this caller in", "shop/cart to east: 100 %", "shop/checkout to north: 100 %", "shop/checkout to west: 100 %",
+	}; !slices.Equal(texts, want) {
+		s.t.Errorf("the callers of orders are %q, want %q", texts, want)
+	}
+	if status := s.get("/apps/shop/orders?over=2h").Status; status != 400 {
+		s.t.Errorf("a time that is not kept is answered with %d", status)
+	}
 }
 
 func (w *world) hasTexts(page *consoletest.Page, texts ...string) {
@@ -195,6 +238,7 @@ func (w *world) pictures(paths ...string) {
 	}
 	p := browser.Start(w.t, browser.Options{}).Page(w.t)
 	p.Open(w.west.entry())
+	p.Await("Overview")
 	for _, path := range paths {
 		p.Open("http://" + w.browser.Address() + path)
 		for _, look := range []struct {

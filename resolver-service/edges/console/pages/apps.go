@@ -2,6 +2,7 @@ package pages
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,13 +53,31 @@ type appView struct {
 	State      *v1alpha1.AppState // nil where the service has never heard of it
 	Selection  *object            // its AppEndpoints
 	Export     *object            // its AppExport
+	Faults     []fault
+	Over       []tab
+	Window     string
+	In, Out    *calls
+	Changes    []change // the newest first
+	Instances  []instance
 	Callers    []*v1alpha1.Call
+	MoreCalls  int // that are not listed
 	Undeclared uint32
 	Callees    []*v1alpha1.GraphCall
-	Sidecars   []*v1alpha1.SidecarState
-	History    []*v1alpha1.PastObject
 	Picture    *picture
 	Now        time.Time
+}
+
+// calls are those to an app, or of one, in a time.
+type calls struct {
+	Figures string // empty without calls
+	Edges   []*v1alpha1.TrafficEdge
+	More    int // that are not listed
+	Charts  []*chart
+}
+
+// instance is what is known of one: by what runs it, and by its sidecar.
+type instance struct {
+	Address, Source, State, Zone, ID, Connected, Runtime, MTLS, View string
 }
 
 func appPage(r *request) (*content, error) {
@@ -83,30 +102,112 @@ func appPage(r *request) (*content, error) {
 	if v.Callers, v.Undeclared, err = r.calls(&v1alpha1.CallsRequest{Callee: wire.App(app)}); err != nil {
 		return nil, err
 	}
-	if v.Sidecars, err = r.sidecars(&v1alpha1.SidecarsRequest{Namespace: app.Namespace, Id: app.ID}); err != nil {
+	if n := len(v.Callers); n > mostCallersRow {
+		v.Callers, v.MoreCalls = v.Callers[:mostCallersRow], n-mostCallersRow
+	}
+	sidecars, err := r.sidecars(&v1alpha1.SidecarsRequest{Namespace: app.Namespace, Id: app.ID})
+	if err != nil {
 		return nil, err
 	}
-	if v.Selection != nil {
-		if v.History, err = r.history(v.Selection.Key); err != nil {
-			return nil, err
+	now, err := r.status()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range now.GetCallFaults() {
+		if show.Name(f.GetCaller()) == v.App || show.Name(f.GetCallee()) == v.App {
+			v.Faults = append(v.Faults, r.faultOf(f))
 		}
-		v.History = v.History[:min(len(v.History), 5)]
+	}
+	v.Instances = instances(v.State.GetInstances(), sidecars, r.now)
+	around, err := r.appTraffic(v, app)
+	if err != nil {
+		return nil, err
 	}
 	g, err := r.graph(&v1alpha1.GraphRequest{Focus: wire.App(app)})
 	if err != nil {
 		return nil, err
 	}
+	live := addTraffic(g, around)
 	narrow(g, mapQuery{App: v.App, Steps: 1})
 	for _, c := range g.GetCalls() {
 		if show.Name(c.GetCaller()) == v.App && c.GetIn() == g.GetCluster() {
 			v.Callees = append(v.Callees, c)
 		}
 	}
-	v.Picture, _ = drawFitting(g, nil, v.App, "")
+	v.Picture, _ = drawFitting(g, live, v.App, "")
 	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.GetCalls()) == 0 {
 		return nil, refuse(http.StatusNotFound, "no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", v.App)
 	}
-	return &content{Page: v, Title: v.App, Command: "isthmus explain --to " + v.App, Live: true}, nil
+	return &content{Page: v, Title: v.App, Command: "isthmus top " + v.App + " --window " + v.Window, Live: true}, nil
+}
+
+// appTraffic has a page tell of the calls of an app and of those to it, and returns them.
+func (r *request) appTraffic(v *appView, app catalog.App) (*v1alpha1.TrafficResponse, error) {
+	w, err := windowOf(r.FormValue, "1h")
+	if err != nil {
+		return nil, err
+	}
+	v.Window, v.Over = w.Name, w.tabs(windows, func(over string) string { return withQuery(appPath(v.App), "over", over) })
+	step := uint64(w.step.Milliseconds())
+	in, err := r.traffic(&v1alpha1.TrafficRequest{Callee: wire.App(app), StepMs: step}, w)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.traffic(&v1alpha1.TrafficRequest{Caller: wire.App(app), StepMs: step}, w)
+	if err != nil {
+		return nil, err
+	}
+	keys := []catalog.Key{
+		{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID}, {Kind: catalog.KindAppExport, Namespace: app.Namespace, Name: app.ID},
+		{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: catalog.DefaultName}, {Kind: catalog.KindAppEndpoints, Namespace: catalog.DefaultName, Name: catalog.DefaultName},
+	}
+	own, _ := r.watch.newest()
+	for _, e := range out.GetEdges() {
+		if cluster := e.GetCluster(); cluster != "" && cluster != own {
+			keys = append(keys, clusterKey(cluster))
+		}
+	}
+	toIt, ofIt := timesOf(in, w), timesOf(out, w)
+	if v.Changes, err = r.changes(keys, toIt); err != nil {
+		return nil, err
+	}
+	v.In, v.Out = callsOf(in), callsOf(out)
+	if v.In.Figures != "" {
+		v.In.Charts = []*chart{toIt.rates("Calls to it, a second", v.Changes), toIt.latencies("Latency of calls to it, 99th percentile", v.Changes)}
+	}
+	if v.Out.Figures != "" {
+		v.Out.Charts = []*chart{ofIt.rates("Its calls, a second", v.Changes), ofIt.latencies("Latency of its calls, 99th percentile", v.Changes)}
+	}
+	slices.Reverse(v.Changes)
+	return &v1alpha1.TrafficResponse{FromUnixMs: in.GetFromUnixMs(), ToUnixMs: in.GetToUnixMs(), Edges: append(in.GetEdges(), out.GetEdges()...)}, nil
+}
+
+func callsOf(m *v1alpha1.TrafficResponse) *calls {
+	c := &calls{Figures: figures(m), Edges: m.GetEdges()}
+	if n := len(c.Edges); n > mostFlows {
+		c.Edges, c.More = c.Edges[:mostFlows], n-mostFlows
+	}
+	return c
+}
+
+// instances are those that sources know, with what their sidecars tell, and sidecars that are none.
+func instances(all []*v1alpha1.InstanceState, sidecars []*v1alpha1.SidecarState, now time.Time) (rows []instance) {
+	at := map[string]int{}
+	for _, i := range all {
+		at[i.GetAddress()] = len(rows)
+		rows = append(rows, instance{Address: i.GetAddress(), Source: i.GetSource(), State: show.InstanceShown(i), Zone: i.GetZone(), ID: i.GetId()})
+	}
+	for _, s := range sidecars {
+		i, known := at[s.GetAddress()]
+		if !known || s.GetAddress() == "" {
+			i, rows = len(rows), append(rows, instance{Address: show.Where(s), Source: "its sidecar", State: show.SidecarShown(s), Zone: s.GetZone(), ID: s.GetInstance()})
+		}
+		rows[i].Connected, rows[i].Runtime, rows[i].MTLS, rows[i].View = ago(s.GetSinceUnixMs(), now), s.GetRuntime(), show.MTLS(s), show.View(s)
+		if s.GetUnwell() != "" {
+			rows[i].State += ": " + s.GetUnwell()
+		}
+	}
+	return rows
 }
 
 // optional is an object; nil where there is none.

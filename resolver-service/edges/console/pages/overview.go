@@ -71,16 +71,13 @@ func (f *fault) where() string {
 	return ""
 }
 
-// faultsOf are the faults of calls that a status has, the worst first.
-func (r *request) faultsOf(all []*v1alpha1.CallFault) (faults []fault) {
-	for _, f := range all {
-		one := fault{CallFault: f, Since: time.UnixMilli(f.GetSinceUnixMs()).UTC().Format("15:04:05Z") + ", " + ago(f.GetSinceUnixMs(), r.now)}
-		if key, _, ok := ruleKey(f.GetChange()); ok {
-			one.Change = &key
-		}
-		faults = append(faults, one)
+// faultOf is a fault of calls that a status has.
+func (r *request) faultOf(f *v1alpha1.CallFault) fault {
+	one := fault{CallFault: f, Since: time.UnixMilli(f.GetSinceUnixMs()).UTC().Format("15:04:05Z") + ", " + ago(f.GetSinceUnixMs(), r.now)}
+	if key, _, ok := ruleKey(f.GetChange()); ok {
+		one.Change = &key
 	}
-	return faults
+	return one
 }
 
 // pair is two clusters, with both directions between them.
@@ -114,7 +111,10 @@ func overviewPage(r *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{Status: now, Now: r.now, Store: show.StoreLine(now, r.now), Checks: r.diagnose.latest(r), Faults: r.faultsOf(now.GetCallFaults()), MoreFaults: now.GetCallFaultsLeftOut()}
+	o := &overview{Status: now, Now: r.now, Store: show.StoreLine(now, r.now), Checks: r.diagnose.latest(r), MoreFaults: now.GetCallFaultsLeftOut()}
+	for _, f := range now.GetCallFaults() {
+		o.Faults = append(o.Faults, r.faultOf(f))
+	}
 	for _, line := range show.Peers(now, r.now) {
 		o.Peers = append(o.Peers, pair{line, r.Consoles[line.Cluster]})
 	}

@@ -164,6 +164,17 @@ func (f *filler) fill(v reflect.Value) {
 			v.Set(reflect.ValueOf(drawn))
 		}
 		return
+	case *chart:
+		m, changes := &v1alpha1.TrafficResponse{ToUnixMs: 60_000, Edges: []*v1alpha1.TrafficEdge{{Steps: make([]*v1alpha1.CallTraffic, 6)}}}, make([]change, 2)
+		for i := range m.GetEdges()[0].GetSteps() {
+			m.Edges[0].Steps[i] = &v1alpha1.CallTraffic{Ends: []uint64{f.Uint64N(2), 0, 0, f.Uint64N(2)}, Buckets: []uint64{f.Uint64N(2)}}
+		}
+		for i := range changes {
+			f.fill(reflect.ValueOf(&changes[i]).Elem())
+		}
+		of := timesOf(m, windows[0])
+		v.Set(reflect.ValueOf([]func(string, []change) *chart{of.rates, of.latencies}[f.IntN(2)](f.text(), changes)))
+		return
 	case tab:
 		v.Set(reflect.ValueOf(tab{f.text(), withQuery("/map", "over", f.text()), f.IntN(2) == 0}))
 		return

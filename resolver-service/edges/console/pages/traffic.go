@@ -280,3 +280,19 @@ func inFull(e *v1alpha1.TrafficEdge) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// failing is how calls fail; empty where all go well.
+func failing(e *v1alpha1.TrafficEdge) string {
+	if f := e.GetFault(); f != nil {
+		return f.GetOutcome() + ": " + f.GetWhy()
+	}
+	return worstEnd(e)
+}
+
+// ms is a latency; "-" where none is known.
+func ms(of float64) string {
+	if of == 0 {
+		return "-"
+	}
+	return show.Milliseconds(of)
+}
