@@ -100,8 +100,8 @@ func (s *Service) Listen() (err error) {
 	return err
 }
 
-// Addr is where an edge such as resolver, gateway or dns listens, after [Service.Listen]; nil when it
-// does not. Of several addresses it is the first.
+// Addr is where an edge such as resolver, gateway or dns listens, after [Service.Listen]; nil when
+// it does not. Of several addresses it is the first.
 func (s *Service) Addr(name string) net.Addr { return s.listeners.Addr(name) }
 
 // Run makes a service and runs it until ctx ends.

@@ -65,13 +65,10 @@ func TestPlainWords(t *testing.T) {
 // fewSentences is how many a package has at least that is measured: fewer say little about its words.
 const fewSentences = 20
 
-// unmeasured are packages whose comments are still to be made plain.
-var unmeasured = []string{"internal/traffic"}
-
 // TestPlainComments holds the comments of each package's exported names to the rules of pages.
 func TestPlainComments(t *testing.T) {
 	for folder, text := range exportedComments(t) {
-		if slices.Contains(unmeasured, folder) || prose.Measure(text).Sentences < fewSentences {
+		if prose.Measure(text).Sentences < fewSentences {
 			continue
 		}
 		for _, complaint := range complaints(text) {

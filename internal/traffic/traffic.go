@@ -1,5 +1,5 @@
-// Package traffic has what counts calls: how they end, how long they take, and how counts travel from
-// the sidecars that make them to the service. Counts are merged by addition.
+// Package traffic has what counts calls: how they end, how long they take, and how counts travel
+// from the sidecars that make them to the service. Counts are merged by addition.
 package traffic
 
 import (
@@ -77,13 +77,13 @@ func OfHTTP(status int32) End {
 // SlowAfter is how late an answer counts as late.
 const SlowAfter = 5 * time.Second
 
-// GivenUpAfter is how long a call must have waited for its caller's giving it up to speak against the
-// callee.
+// GivenUpAfter is how long a call must have waited for its caller's giving it up to speak against
+// the callee.
 const GivenUpAfter = time.Second
 
 // Schema is that of Prometheus' native histograms with these buckets of latency, and the scale of
-// OpenTelemetry's: in each there are perDouble buckets until it has doubled. So the latency that a bucket
-// stands for differs by at most 9 % from each in it.
+// OpenTelemetry's: in each there are perDouble buckets until it has doubled. So the latency that a
+// bucket stands for differs by at most 9 % from each in it.
 const (
 	Schema    = 2
 	perDouble = 1 << Schema
@@ -139,7 +139,7 @@ func (c *Counter) Add(end End, took time.Duration) {
 // Retry counts an attempt beyond the first of a call.
 func (c *Counter) Retry() { c.retries.Add(1) }
 
-// Read is what was counted so far.
+// Read returns the counts so far.
 func (c *Counter) Read() (all Counts) {
 	for i := range c.ends {
 		all.Ends[i] = c.ends[i].Load()
@@ -159,7 +159,7 @@ type Counts struct {
 	Retries uint64
 }
 
-// Since is what was counted after an earlier reading.
+// Since returns the counts since an earlier reading.
 func (c *Counts) Since(before *Counts) Counts {
 	d := *c
 	for i := range d.Ends {

@@ -1,5 +1,5 @@
-// Package traffic keeps what sidecars tell of calls: fifteen minutes by ten seconds, and a day by five
-// minutes.
+// Package traffic keeps what sidecars tell of calls: fifteen minutes by ten seconds, and a day by
+// five minutes.
 package traffic
 
 import (
@@ -186,9 +186,9 @@ type Traffic struct {
 	Steps    []traffic.Counts // the oldest first
 }
 
-// Traffic returns the edges with calls in a time before now, those with the most first, and the time
-// that it is about. That is whole slots: sidecars tell of their calls every five seconds, so the newest
-// slot is not complete. Of two that tell of the same calls, the caller's sidecar counts.
+// Traffic returns the edges with calls in a time before now, those with the most first, and the
+// time that it is about. That is whole slots: sidecars tell of their calls every five seconds, so
+// the newest slot is not complete. Of two that tell of the same calls, the caller's sidecar counts.
 func (s *Store) Traffic(q Query, now time.Time) (all []Traffic, from, to time.Time) {
 	size := Short
 	if q.Window > shortKept {

@@ -172,11 +172,3 @@ func (d *Dex) Anchors() []byte { return d.authority.Anchors() }
 
 // Kill ends the server with SIGKILL.
 func (d *Dex) Kill() error { return d.process.Kill() }
-
-// Start starts the server again after a Kill, and waits until it answers.
-func (d *Dex) Start(ctx context.Context) error {
-	if err := d.process.Start(); err != nil {
-		return err
-	}
-	return awaitReady(ctx, d.process, d.answers)
-}

@@ -47,15 +47,6 @@ func (b *Browser) Close() { b.client.CloseIdleConnections() }
 // Address is the console's host and port.
 func (b *Browser) Address() string { return b.base.Host }
 
-// Cookie is the header that a request of this browser has.
-func (b *Browser) Cookie() string {
-	var all []string
-	for _, c := range b.client.Jar.Cookies(b.base) {
-		all = append(all, c.Name+"="+c.Value)
-	}
-	return strings.Join(all, "; ")
-}
-
 // Get opens a page.
 func (b *Browser) Get(ctx context.Context, path string) (*Page, error) {
 	req, err := b.request(ctx, http.MethodGet, path, nil)

@@ -206,8 +206,8 @@ func stateOf(e *v1alpha1.TrafficEdge) string {
 	return "ready"
 }
 
-// The parts of calls that do not go well from which on a way is drawn as one with faults, and as one
-// that fails. They are those of isthmus check.
+// The parts of calls that do not go well from which on a way is drawn as one with faults, and as
+// one that fails. They are those of isthmus check.
 const (
 	partWrong = .01
 	partDown  = .5
