@@ -20,6 +20,7 @@ import (
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
 
 // How a client comes back to a service that it has lost.
@@ -80,6 +81,9 @@ type client struct {
 	reportingCalls sync.Mutex              // guards reported and toldMade
 	reported       map[callKey]Calls       // calls that the service was told of
 	toldMade       map[madeKey]*told       // the same of calls that this sidecar made
+
+	tap    *traffic.Tap // nil: it can't be tapped
+	endTap func()       // of run's goroutine; nil: it is not tapped
 
 	drain   context.Context // ends when the instance must leave views
 	leave   context.CancelFunc
@@ -343,8 +347,12 @@ func (c *client) draining() bool { return c.drain.Err() != nil || c.unwell.Load(
 
 // take takes in a message. The first on a channel is about the view that its hello named.
 func (c *client) take(from *channel, change *pb.WatchResponse) {
-	if change.Access != nil {
+	switch {
+	case change.Access != nil:
 		c.takeAccess(from, change.Access)
+		return
+	case change.Tap != nil:
+		c.takeTap(from, change.Tap.GetPerSecond())
 		return
 	}
 	if change.TellsAccess && !from.reportsCalls && from.registers {

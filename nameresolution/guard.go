@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
@@ -27,6 +29,8 @@ type Guard struct {
 	contact *contact
 	access  *live.Value[*access]
 	log     *throttle.Log
+	tap     *traffic.Tap
+	span    func(context.Context) trace.Span
 
 	unknown *Caller // whoever has no certificate that names it
 	others  counts  // of callers that there is no room for
@@ -57,7 +61,7 @@ const endAfter = 500 * time.Millisecond
 func newGuard(r *Resolver, mode *catalog.GuardMode, domain func() (string, bool), log *slog.Logger) *Guard {
 	g := &Guard{
 		self: r.self, cluster: r.cluster, mode: mode, domain: domain, timeout: r.timeout, contact: r.contact, access: &r.access,
-		log: throttle.New(log, observeInterval), callers: map[catalog.Principal]*Caller{}, open: map[*openCall]struct{}{},
+		log: throttle.New(log, observeInterval), tap: r.opts.Tap, span: r.opts.SpanFromContext, callers: map[catalog.Principal]*Caller{}, open: map[*openCall]struct{}{},
 	}
 	g.unknown = &Caller{guard: g, counts: &counts{}}
 	return g
@@ -77,8 +81,20 @@ type counts struct {
 	ended traffic.Counter
 }
 
-// Ended counts how the app answered a call that was let in, and how long it took for that.
-func (c *Caller) Ended(end traffic.End, took time.Duration) { c.ended.Add(end, took) }
+// Ended counts how the app answered a call that was let in, and how long it took for that. The end
+// follows from code, which is for people.
+func (c *Caller) Ended(ctx context.Context, end traffic.End, code string, took time.Duration) {
+	c.ended.Add(end, took)
+	g := c.guard
+	if !g.tap.On() {
+		return
+	}
+	call := traffic.Call{At: time.Now(), Peer: c.App, Cluster: c.ClusterName(), ByCallee: true, Attempts: 1, End: end, Code: code, Took: took}
+	if span := g.span(ctx).SpanContext(); span.HasTraceID() {
+		call.TraceID = span.TraceID().String()
+	}
+	g.tap.Add(call)
+}
 
 // IsNeighbour tells whether the caller is an app of this cluster's trust domain in the app's
 // namespace.

@@ -23,6 +23,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/tracing"
 )
 
@@ -53,9 +54,10 @@ type Options struct {
 	// and so on; turn does not block. Others are not sent here before the first nil, nor
 	// after a reason. It is called in a goroutine of its own; nil can take calls at once.
 	Health func(ctx context.Context, turn func(error))
-	// Made returns the calls of this sidecar since it was called last, to the apps that some of its calls
-	// failed at lately; nil: nobody counts them.
+	// Made returns the calls of this sidecar since it started; nil: they are not known. Tap gets single
+	// ones, also those that come in; nil: it can't be tapped.
 	Made func() []Made
+	Tap  *traffic.Tap
 	// Local makes the Dapr resolver named by the configuration's local. It is called
 	// by Init, and only for a configuration with a store.
 	Local func(component, version string, configuration any) (LocalResolver, error)

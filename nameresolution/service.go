@@ -47,7 +47,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 			}
 			r.mirrors.Store(m)
 		},
-		renewal: id.Renewal, guard: r.guard, refusals: &r.refusals, made: r.opts.Made, reported: map[callKey]Calls{}, toldMade: map[madeKey]*told{},
+		renewal: id.Renewal, guard: r.guard, refusals: &r.refusals, made: r.opts.Made, reported: map[callKey]Calls{}, toldMade: map[madeKey]*told{}, tap: r.opts.Tap,
 		ready: ready, turned: make(chan struct{}, 1), drain: drain, leave: leave, drained: make(chan struct{}),
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}

@@ -80,7 +80,7 @@ func TestImportsPointDown(t *testing.T) {
 		"resolver-service/edges/console/login":  {"internal/atomicfile", "internal/settings", "internal/throttle"},
 		"internal/live":                         {},
 		"internal/throttle":                     {},
-		"internal/traffic":                      {"api"},
+		"internal/traffic":                      {"api", "catalog"},
 		"internal/atomicfile":                   {},
 		"api":                                   {"api", "catalog", "internal/strict"},
 		"internal/settings":                     {"internal/settings", "internal/strict"},

@@ -226,6 +226,7 @@ func TestEachAnswerIsPrintedAsBefore(t *testing.T) {
 		"EventList": func(w io.Writer, m answer) error { return EventLine(w, m.(*v1alpha1.Event), time.UTC) },
 		"CallList":  func(w io.Writer, m answer) error { return Calls(w, []*v1alpha1.Call{m.(*v1alpha1.Call)}, noon) },
 		"Traffic":   func(w io.Writer, m answer) error { return Traffic(w, m.(*v1alpha1.TrafficResponse), ByEdge, 0) },
+		"Tap":       func(w io.Writer, m answer) error { return Tap(w, m.(*v1alpha1.TapResponse), time.UTC) },
 		"Graph":     func(w io.Writer, m answer) error { return GraphTable(w, m.(*v1alpha1.GraphResponse)) },
 		"Diagnosis": func(w io.Writer, m answer) error { return Diagnose(w, m.(*v1alpha1.CheckResponse), true) },
 		"Decision": func(w io.Writer, m answer) error {

@@ -37,6 +37,7 @@ var printedKinds = []struct {
 	{"EventList", "isthmus events", &v1alpha1.Event{}},
 	{"CallList", "isthmus calls, isthmus guard check, isthmus explain --to", &v1alpha1.Call{}},
 	{"Traffic", "isthmus top", &v1alpha1.TrafficResponse{}},
+	{"Tap", "isthmus tap", &v1alpha1.TapResponse{}},
 	{"Graph", "isthmus graph", &v1alpha1.GraphResponse{}},
 	{"Diagnosis", "isthmus check", &v1alpha1.CheckResponse{}},
 	{"Event", "isthmus events --watch", &v1alpha1.Event{}},

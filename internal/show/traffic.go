@@ -220,3 +220,46 @@ func faultOf(e *v1alpha1.TrafficEdge, now int64) string {
 	}
 	return fmt.Sprintf("%s, for %s", cmp.Or(f.GetOutcome(), f.GetCheck()), age(f.GetSinceUnixMs(), time.UnixMilli(max(now, f.GetSinceUnixMs()))))
 }
+
+// TapBegins says whose calls will be shown.
+func TapBegins(w io.Writer, m *v1alpha1.TapResponse) error {
+	text := fmt.Sprintf("%d sidecars of this replica tell of their calls", m.GetSidecars())
+	if n := m.GetUnable(); n > 0 {
+		text += fmt.Sprintf("; %d are older than that and can't", n)
+	}
+	_, err := Say(w, "%s\n", text)
+	return err
+}
+
+// Tap writes a line for each call.
+func Tap(w io.Writer, m *v1alpha1.TapResponse, zone *time.Location) error {
+	for _, c := range m.GetCalls() {
+		seen, to := "caller", cmp.Or(c.GetCluster(), "nowhere")
+		if c.GetByCallee() {
+			seen = "callee"
+		}
+		if c.GetAddress() != "" {
+			to += " " + c.GetAddress()
+		}
+		text := fmt.Sprintf("%s  %s  %s:%s -> %s  %s  %s", time.UnixMilli(c.GetAtUnixMs()).In(zone).Format("15:04:05.000"), seen,
+			cmp.Or(c.GetCallerCluster(), "?"), cmp.Or(Name(c.GetCaller()), "unknown"), Name(c.GetCallee()), to, c.GetEnd())
+		if c.GetCode() != "" && c.GetCode() != "OK" {
+			text += " (" + c.GetCode() + ")"
+		}
+		text += "  " + Milliseconds(float64(c.GetTookUs())/1000)
+		if n := c.GetAttempts(); n > 1 {
+			text += fmt.Sprintf("  attempt %d", n)
+		}
+		if id := c.GetTraceId(); id != "" {
+			text += "  trace " + id
+		}
+		if _, err := Say(w, "%s\n", catalog.Printable(text)); err != nil {
+			return err
+		}
+	}
+	if n := m.GetLeftOut(); n > 0 {
+		_, err := Say(w, "and %d more\n", n)
+		return err
+	}
+	return nil
+}

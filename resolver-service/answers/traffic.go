@@ -1,6 +1,8 @@
 package answers
 
 import (
+	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -11,6 +13,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	counts "github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/traffic"
 )
@@ -126,4 +130,48 @@ func (v *Inventory) edge(t *traffic.Traffic, over time.Duration, shares map[pair
 		m.Steps = append(m.Steps, step)
 	}
 	return m
+}
+
+// tapRate is how many calls a second of each sidecar are told of where a request names none.
+const tapRate = 20
+
+// Tap tells of single calls as they end.
+func (v *Inventory) Tap(req *v1alpha1.TapRequest, to grpc.ServerStreamingServer[v1alpha1.TapResponse]) error {
+	caller, callee := wants(req.GetCaller().GetNamespace(), req.GetCaller().GetId()), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId())
+	if req.GetCaller().GetNamespace()+req.GetCaller().GetId()+req.GetCallee().GetNamespace()+req.GetCallee().GetId() == "" {
+		return status.Error(codes.InvalidArgument, "name a caller, a callee or a namespace of one: the calls of all apps are too many to look at")
+	}
+	rate := cmp.Or(min(req.GetPerSecond(), counts.MaxTapped), tapRate)
+	who := "an operator"
+	if id, known := identity.FromContext(to.Context()); known {
+		who = id.App.String()
+	}
+	tap, sidecars, unable, err := v.Stream.Tap(to.Context(), caller, callee, rate)
+	if err != nil {
+		return err
+	}
+	told := []any{"by", who, "caller", shown(req.GetCaller()), "callee", shown(req.GetCallee())}
+	events := v.Ring.Logger()
+	events.Info("single calls are looked at", told...)
+	defer events.Info("single calls are not looked at any more", told...)
+	if err := to.Send(&v1alpha1.TapResponse{Sidecars: uint32(sidecars), Unable: uint32(unable)}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case m := <-tap.Calls:
+			if err := to.Send(m); err != nil {
+				return err
+			}
+		case <-v.Stopping.Done():
+			return context.Cause(v.Stopping)
+		case <-to.Context().Done():
+			return context.Cause(to.Context())
+		}
+	}
+}
+
+// shown is a filter for people.
+func shown(a *v1alpha1.App) string {
+	return cmp.Or(a.GetNamespace(), "*") + "/" + cmp.Or(a.GetId(), "*")
 }

@@ -63,6 +63,7 @@ var access = map[string]map[string][]Kind{
 		v1alpha1.Inventory_Calls_FullMethodName:    {Operator, Nobody},
 		v1alpha1.Inventory_Graph_FullMethodName:    {Operator, Nobody},
 		v1alpha1.Inventory_Traffic_FullMethodName:  {Operator, Nobody},
+		v1alpha1.Inventory_Tap_FullMethodName:      {Operator},
 		v1alpha1.Inventory_Policies_FullMethodName: {Operator, Nobody},
 		v1alpha1.Link_Invite_FullMethodName:        {Operator, Nobody},
 		v1alpha1.Link_Follow_FullMethodName:        {Operator, Nobody},
@@ -87,6 +88,7 @@ const (
 	mayRead  = "read"
 	mayWrite = "write"
 	mayLink  = "link"
+	mayTap   = "tap"
 )
 
 // verbs are the methods of operators, and what each takes at listen.kubernetes. Nothing is written
@@ -109,6 +111,7 @@ var verbs = map[string]string{
 	v1alpha1.Inventory_Calls_FullMethodName:    mayRead,
 	v1alpha1.Inventory_Graph_FullMethodName:    mayRead,
 	v1alpha1.Inventory_Traffic_FullMethodName:  mayRead,
+	v1alpha1.Inventory_Tap_FullMethodName:      mayTap,
 	v1alpha1.Inventory_Policies_FullMethodName: mayRead,
 	v1alpha1.Link_Invite_FullMethodName:        mayLink,
 	v1alpha1.Link_Follow_FullMethodName:        mayLink,

@@ -10,7 +10,7 @@ import (
 // TestEveryMethodOfOperatorsTakesAVerb, so that a new one is not open, or missing, on Kubernetes.
 func TestEveryMethodOfOperatorsTakesAVerb(t *testing.T) {
 	for method, kinds := range access[AtResolver] {
-		if known := []string{mayRead, mayWrite, mayLink}; slices.Contains(kinds, Operator) && method != v1alpha1.Resolver_Watch_FullMethodName && !slices.Contains(known, verbs[method]) {
+		if known := []string{mayRead, mayWrite, mayLink, mayTap}; slices.Contains(kinds, Operator) && method != v1alpha1.Resolver_Watch_FullMethodName && !slices.Contains(known, verbs[method]) {
 			t.Errorf("%s takes the verb %q, want one of %v", method, verbs[method], known)
 		}
 	}

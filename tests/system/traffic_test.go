@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -215,4 +218,51 @@ func TestCallsAreCountedOverFaults(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestTap looks at single calls at both ends, and has the sidecars tell of none once nobody looks.
+func TestTap(t *testing.T) {
+	t.Parallel()
+	m := sharedMesh(t)
+	const space = "tapped"
+	m.apply(t, m.east, export(space, "orders", "west"))
+	m.apply(t, m.west, selection(space, "checkout", "app: orders"))
+	m.app(t, m.east, space, "orders")
+	checkout := m.app(t, m.west, space, "checkout")
+	answers(t, checkout, "orders", "east")
+	stop := callsAgain(t, checkout, "orders", meshtest.Attempt)
+	defer stop()
+
+	binary, err := sandbox.Binary("isthmus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]*meshtest.Printed{}
+	ctx, end := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	for _, c := range []*sandbox.Cluster{m.west, m.east} {
+		printed := &meshtest.Printed{}
+		lines[c.Name] = printed
+		command := exec.CommandContext(ctx, binary, "tap", "--to", space+"/orders")
+		command.Env = append(os.Environ(), c.CommandLine()...)
+		command.Stdout, command.Stderr = printed, printed
+		command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+		looking.Go(func() {
+			if err := command.Run(); err != nil && ctx.Err() == nil {
+				t.Errorf("tap in %s: %v", c.Name, err)
+			}
+		})
+	}
+	for cluster, want := range map[string]string{"west": "caller  west:tapped/checkout -> tapped/orders  east ", "east": "callee  west:tapped/checkout -> tapped/orders  east  ok  "} {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			if text := lines[cluster].String(); !strings.Contains(text, want) || !strings.Contains(text, "1 sidecars of this replica tell of their calls") {
+				return fmt.Errorf("tap in %s printed %q, want %q", cluster, text, want)
+			}
+			return nil
+		})
+	}
+	m.says(t, m.west, "events", "single calls are looked at", "callee=tapped/orders", "by=")
+	end()
+	looking.Wait()
+	m.says(t, m.west, "events", "single calls are not looked at any more", "callee=tapped/orders")
 }

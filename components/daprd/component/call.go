@@ -96,7 +96,7 @@ func (c *Component) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 	res, err := handler(ctx, req)
 	err = ended(ctx, err)
 	status, _ := dial.AnswerOf(res)
-	in.count(err, status, time.Since(start))
+	in.count(ctx, err, status, time.Since(start))
 	return res, err
 }
 
@@ -139,19 +139,22 @@ func (c *Component) stream(srv any, stream grpc.ServerStream, info *grpc.StreamS
 	if took == 0 {
 		took = time.Since(s.start)
 	}
-	in.count(err, s.status.Load(), took)
+	in.count(ctx, err, s.status.Load(), took)
 	return err
 }
 
 // count counts how a call ended that was let in; status is that of an HTTP app's answer.
-func (c *call) count(err error, answered int32, took time.Duration) {
-	end := traffic.OfCode(status.Code(err))
-	if end == traffic.OK {
-		if end = traffic.OfHTTP(answered); end == traffic.OK && took >= traffic.SlowAfter {
-			end = traffic.Late
-		}
+func (c *call) count(ctx context.Context, err error, answered int32, took time.Duration) {
+	end, name := traffic.OfCode(status.Code(err)), ""
+	switch {
+	case end != traffic.OK:
+		name = status.Code(err).String()
+	case traffic.OfHTTP(answered) != traffic.OK:
+		end, name = traffic.OfHTTP(answered), dial.HTTPCode(answered)
+	case took >= traffic.SlowAfter:
+		end = traffic.Late
 	}
-	c.caller.Ended(end, took)
+	c.caller.Ended(ctx, end, name, took)
 }
 
 // serverStream is a stream of a call that was let in.

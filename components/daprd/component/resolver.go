@@ -50,6 +50,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 			r.component.app.follow(ctx, turn)
 		},
 		Made:   r.component.dialer.Made,
+		Tap:    r.component.dialer.Tap,
 		Stores: stores(),
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)

@@ -21,12 +21,15 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/hosts/lookup"
 )
 
 // Dialer names apps and makes the calls to them. It is safe for concurrent use.
 type Dialer struct {
+	Tap *traffic.Tap // gets single calls
+
 	log       *slog.Logger
 	span      func(context.Context) trace.Span
 	byAddress sync.Map // "host:port", as returned by Name, to its *callee
@@ -74,7 +77,7 @@ type activeResolver struct {
 func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Dialer {
 	registerBalancer()
 	d := &Dialer{
-		log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, lookup.Through(nil)),
+		Tap: &traffic.Tap{}, log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, lookup.Through(nil)),
 	}
 	d.hosts.onChange = d.refreshAll
 	d.reachability.endpoints = map[*endpoint]reachState{}

@@ -56,10 +56,13 @@ func (m *made) fail(end traffic.End, failure uint32, took time.Duration) {
 	m.Add(end, took)
 }
 
-// code names the last failure.
-func (m *made) code() string {
-	if failure := m.failure.Load(); failure >= httpFailure {
-		return "HTTP " + strconv.Itoa(int(failure-httpFailure))
+// HTTPCode names the status of an HTTP app's answer beside codes of gRPC.
+func HTTPCode(status int32) string { return "HTTP " + strconv.Itoa(int(status)) }
+
+// codeOf names a failure; none is empty.
+func codeOf(failure uint32) string {
+	if failure >= httpFailure {
+		return HTTPCode(int32(failure - httpFailure))
 	} else if failure > 0 {
 		return codes.Code(failure).String()
 	}
@@ -75,7 +78,7 @@ func (d *Dialer) Made() (all []nameresolution.Made) {
 		defer c.counts.mu.Unlock()
 		for cluster, counts := range c.counts.clusters {
 			m := &counts.made
-			one := nameresolution.Made{App: c.app, Cluster: cluster, Counts: m.Read(), UnderWay: uint64(max(0, m.open.Load())), Waiting: m.hanging(now), Code: m.code()}
+			one := nameresolution.Made{App: c.app, Cluster: cluster, Counts: m.Read(), UnderWay: uint64(max(0, m.open.Load())), Waiting: m.hanging(now), Code: codeOf(m.failure.Load())}
 			if why := m.why.Load(); why != nil {
 				one.Why = *why
 			}
@@ -93,12 +96,14 @@ type madeCall struct {
 	// stream may wait for events as long as it likes.
 	answers  bool
 	start    time.Duration
-	at       atomic.Pointer[clusterCounts] // where it went last; nil before it found a connection
+	at       atomic.Pointer[endpoint] // where it went last; nil before it found a connection
+	attempts atomic.Int32
 	messages atomic.Int64
 	refused  atomic.Bool  // by the callee's guard
 	status   atomic.Int32 // of an HTTP app's answer
 	first    atomic.Int64 // when the first message came, since processStart
 	reply    any          // of a unary call
+	trace    string       // of a call that somebody looks at
 }
 
 // madeKey is the key of a call in its context.
@@ -112,33 +117,37 @@ var answeringMethods = []string{
 // makeCall returns what to make a call with that beginCall has counted in. It ends the count.
 func (c *channel) makeCall(ctx context.Context, method string, opts []grpc.CallOption) (*madeCall, context.Context, []grpc.CallOption) {
 	made := &madeCall{channel: c, answers: slices.Contains(answeringMethods, method), start: time.Since(processStart)}
+	if c.dialer.Tap.On() {
+		if span := c.dialer.span(ctx).SpanContext(); span.HasTraceID() {
+			made.trace = span.TraceID().String()
+		}
+	}
 	return made, context.WithValue(ctx, madeKey{}, made), append(slices.Clip(opts), grpc.OnFinish(made.end))
 }
 
 // picked notes where an attempt goes.
-func picked(ctx context.Context, counts *clusterCounts) {
+func picked(ctx context.Context, to *endpoint) {
 	c, ok := ctx.Value(madeKey{}).(*madeCall)
 	if !ok {
 		return
 	}
-	old := c.at.Swap(counts)
-	if old != nil {
-		counts.made.Retry()
+	counts, from := &to.route.counts.made, c.at.Swap(to)
+	c.attempts.Add(1)
+	if from != nil {
+		counts.Retry()
+		if from.route.counts == to.route.counts {
+			return
+		}
+		from.route.counts.made.open.Add(-1)
 	}
-	if old == counts {
-		return
-	}
-	counts.made.open.Add(1)
-	if old != nil {
-		old.made.open.Add(-1)
-	}
+	counts.open.Add(1)
 	if !c.answers {
 		return
 	}
 	now := time.Since(processStart)
-	counts.made.beginWait(now)
-	if old != nil {
-		old.made.endWait(now)
+	counts.beginWait(now)
+	if from != nil {
+		from.route.counts.made.endWait(now)
 	}
 }
 
@@ -176,8 +185,8 @@ func (c *madeCall) message(m any) {
 	c.refused.Store(byGuard)
 	now := time.Since(processStart)
 	c.first.Store(int64(now))
-	if at := c.at.Load(); c.answers && at != nil {
-		at.made.endWait(now)
+	if to := c.at.Load(); c.answers && to != nil {
+		to.route.counts.made.endWait(now)
 	}
 }
 
@@ -189,21 +198,23 @@ func (c *madeCall) end(err error) {
 		c.status.Store(status)
 		c.refused.Store(byGuard)
 	}
-	now, messages, at, code := time.Since(processStart), c.messages.Load(), c.at.Load(), status.Code(err)
-	if at == nil {
+	now, messages, to, code := time.Since(processStart), c.messages.Load(), c.at.Load(), status.Code(err)
+	if to == nil {
 		if traffic.OfCode(code) != traffic.ClientError && code != codes.Canceled {
 			c.channel.callee.counts.mu.Lock()
-			at = c.channel.callee.counts.of("")
+			at := &c.channel.callee.counts.of("").made
 			c.channel.callee.counts.mu.Unlock()
 			why := status.Convert(err).Message()
-			at.made.why.Store(&why)
-			at.made.fail(traffic.Unreached, uint32(code), now-c.start)
+			at.why.Store(&why)
+			at.fail(traffic.Unreached, uint32(code), now-c.start)
+			c.tap(traffic.Unreached, uint32(code), now-c.start, nil)
 		}
 		return
 	}
-	at.made.open.Add(-1)
+	at := &to.route.counts.made
+	at.open.Add(-1)
 	if c.answers && messages == 0 {
-		at.made.endWait(now)
+		at.endWait(now)
 	}
 	first := time.Duration(c.first.Load())
 	if messages == 0 {
@@ -225,10 +236,24 @@ func (c *madeCall) end(err error) {
 		}
 	}
 	if end.Good() || end >= traffic.GivenUp {
-		at.made.Add(end, took)
+		at.Add(end, took)
 	} else {
-		at.made.fail(end, failure, took)
+		at.fail(end, failure, took)
 	}
+	c.tap(end, failure, took, to)
+}
+
+// tap tells of the call where somebody wants to know.
+func (c *madeCall) tap(end traffic.End, failure uint32, took time.Duration, to *endpoint) {
+	tap := c.channel.dialer.Tap
+	if !tap.On() {
+		return
+	}
+	call := traffic.Call{At: time.Now(), Peer: c.channel.app, Attempts: int(c.attempts.Load()), End: end, Code: codeOf(failure), Took: took, TraceID: c.trace}
+	if to != nil {
+		call.Cluster, call.Address = to.cluster, to.address
+	}
+	tap.Add(call)
 }
 
 // countedStream notes its messages.

@@ -140,7 +140,8 @@ func TestWhenCallsCountAsHanging(t *testing.T) {
 func BenchmarkCounting(b *testing.B) {
 	to := &callee{}
 	state := to.counts.open("west")
-	c := &madeCall{channel: &channel{callee: to}, answers: true}
+	at := &endpoint{route: state}
+	c := &madeCall{channel: &channel{dialer: &Dialer{}, callee: to}, answers: true}
 	ctx := context.WithValue(b.Context(), madeKey{}, c)
 	answer := &internalv1.InternalInvokeResponseStream{Response: &internalv1.InternalInvokeResponse{Status: &internalv1.Status{Code: 200}}}
 	b.ReportAllocs()
@@ -148,7 +149,7 @@ func BenchmarkCounting(b *testing.B) {
 		c.at.Store(nil)
 		c.messages.Store(0)
 		c.start = time.Since(processStart)
-		picked(ctx, state.counts)
+		picked(ctx, at)
 		c.message(answer)
 		c.end(nil)
 	}

@@ -58,7 +58,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	e := c.leastLoaded(next / uint32(len(inZone)))
 	e.trace(info.Ctx)
-	picked(info.Ctx, e.route.counts)
+	picked(info.Ctx, e)
 	return balancer.PickResult{SubConn: e.sc, Done: e.beginCall(), Metadata: e.headers}, nil
 }
 

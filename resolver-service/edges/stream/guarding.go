@@ -19,8 +19,8 @@ type access struct {
 	known       []byte // digest of what the client has from before; empty once something is sent
 }
 
-// followAccess sends who may call the app, and each change of it, until the stream ends. It begins
-// after the first message about the view.
+// followAccess sends who may call the app and whether its calls are looked at, and each change of it,
+// until the stream ends. It begins after the first message about the view.
 func (w *watch) followAccess(ctx context.Context) error {
 	select {
 	case <-w.viewed:
@@ -43,8 +43,12 @@ func (w *watch) followAccess(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := w.sendTap(); err != nil {
+			return err
+		}
 		select {
 		case <-changed:
+		case <-w.retap:
 		case <-settled:
 			settled = nil
 		case <-ctx.Done():

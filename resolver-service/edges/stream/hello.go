@@ -34,6 +34,7 @@ type hello struct {
 	unwell string // why the app of its instance can't take calls
 
 	guards bool   // it wants to know who may call its app
+	taps   bool   // it can be tapped
 	access []byte // digest of what it knows of that
 
 	others     bool      // it knows another replica
@@ -59,7 +60,7 @@ func parseHello(req *firstRequest, cfg *Config) (*hello, error) {
 	}
 	h := &hello{
 		app: app, revision: m.Revision, keeps: m.Revision > 0 && !m.Provisional, known: req.known, version: shown(m.Version), runtime: shown(m.Runtime), plainText: m.PlainText,
-		guards: m.Guards, access: m.Access, anchors: fingerprints(m.TrustAnchors),
+		guards: m.Guards, taps: m.Taps, access: m.Access, anchors: fingerprints(m.TrustAnchors),
 	}
 	if h.others = m.HasOthers; m.TurnedAwayMs > 0 {
 		ago := min(m.TurnedAwayMs, uint64(TurnAwayEvery.Milliseconds()))

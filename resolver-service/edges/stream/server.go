@@ -89,6 +89,8 @@ type Config struct {
 	// Calls takes in what sidecars of an app report of calls; nil: nobody does. Its error says that a
 	// report breaks the rules, and ends the stream.
 	Calls func(app catalog.App, sidecar uint64, m *pb.CallReport, now time.Time) error
+	// Cluster is the name of this cluster, for single calls.
+	Cluster string
 	// Gone is told of sidecars that have left. Nil stands for nobody.
 	Gone func(app catalog.App, sidecar uint64)
 	// Faults returns all that is wrong with calls; nil: nobody knows.
@@ -215,6 +217,7 @@ type Server struct {
 	settling context.Context // ends once Config.Settled is closed
 	settle   context.CancelFunc
 
+	taps    taps
 	closing sync.Mutex // guards ended, and running against Wait
 	ended   bool
 	running sync.WaitGroup // streams and their readers

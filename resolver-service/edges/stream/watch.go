@@ -43,8 +43,10 @@ type watch struct {
 	caller   *caller
 	inFlight inFlight
 	since    time.Time
-	draining atomic.Bool  // the client has said so after its hello
-	guard    atomic.Int32 // whether the guard sees the calls of its app; a guardState
+	draining atomic.Bool   // the client has said so after its hello
+	guard    atomic.Int32  // whether the guard sees the calls of its app; a guardState
+	retap    chan struct{} // has room for one: who looks at single calls has changed
+	tapped   uint32        // how many calls a second the client was last told to tell of; of followAccess
 
 	sending sync.Mutex // guards the fields below; held while a message is sent
 	sent    *catalog.View
@@ -63,7 +65,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.Watch
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.stopping, func() { end(context.Cause(s.stopping)) })()
-	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), since: time.Now(), first: make(chan *firstRequest, 1), started: make(chan struct{}), viewed: make(chan struct{})}
+	w := &watch{s: s, stream: stream, end: end, client: ClientOf(ctx), since: time.Now(), first: make(chan *firstRequest, 1), started: make(chan struct{}), viewed: make(chan struct{}), retap: make(chan struct{}, 1)}
 	w.inFlight = inFlight{timeout: s.cfg.StallTimeout, stalled: w.stalled}
 	defer w.inFlight.close()
 	// A compressed message would be held once for each client, and its delivery could not be
@@ -307,8 +309,10 @@ func (w *watch) handle(ctx context.Context, raw *rawgrpc.Received) error {
 		return w.unreached(ctx, req.GetUnreached())
 	case req.GetCalls() != nil:
 		return w.callReport(ctx, req.GetCalls())
+	case req.GetTapped() != nil:
+		return w.tappedCalls(ctx, req.GetTapped())
 	case req.GetDrain() == nil:
-		return status.Error(codes.FailedPrecondition, "only drain, unreached and calls may follow the hello")
+		return status.Error(codes.FailedPrecondition, "only drain, unreached, calls and tapped may follow the hello")
 	case w.held == nil:
 		return status.Error(codes.FailedPrecondition, "drain: the hello named no instance")
 	}

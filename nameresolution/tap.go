@@ -1,0 +1,68 @@
+package nameresolution
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
+)
+
+// tapPause is how often single calls are told of, while somebody looks.
+const tapPause = 250 * time.Millisecond
+
+// takeTap has single calls told of on a channel: so many a second, or none any more.
+func (c *client) takeTap(from *channel, perSecond uint32) {
+	if c.endTap != nil {
+		c.endTap()
+		c.endTap = nil
+	}
+	if c.tap == nil || perSecond == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(from.life)
+	end := c.tap.Set(perSecond)
+	c.endTap = func() {
+		end()
+		cancel()
+	}
+	c.running.Go(func() {
+		defer end()
+		tick := time.NewTicker(tapPause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if calls, left := c.tap.Take(); len(calls)+int(left) > 0 {
+				if from.send(&pb.WatchRequest{Request: &pb.WatchRequest_Tapped{Tapped: c.tapped(calls, left)}}) != nil {
+					return
+				}
+			}
+		}
+	})
+}
+
+// tapped is the message of single calls.
+func (c *client) tapped(calls []traffic.Call, left uint64) *pb.TappedCalls {
+	m := &pb.TappedCalls{LeftOut: left}
+	for i := range calls {
+		call := &calls[i]
+		t := &pb.TappedCall{
+			AtUnixMs: call.At.UnixMilli(), Cluster: call.Cluster, Address: call.Address, ByCallee: call.ByCallee, Attempts: uint32(call.Attempts),
+			End: call.End.String(), Code: call.Code, TookUs: call.Took.Microseconds(), TraceId: call.TraceID,
+		}
+		if call.Peer != (catalog.App{}) {
+			t.Callee = wire.App(call.Peer)
+		}
+		if call.ByCallee {
+			t.Caller, t.Callee, t.CallerCluster, t.Cluster = t.GetCallee(), nil, call.Cluster, ""
+		}
+		m.Calls = append(m.Calls, t)
+	}
+	return m
+}
