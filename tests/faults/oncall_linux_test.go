@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"io"
@@ -58,6 +59,24 @@ var surfaces = []surface{
 	{"check", func(s *shift, _ *caller) (bool, string) { return s.command("check") }},
 	{"explain", func(s *shift, c *caller) (bool, string) {
 		return s.command("explain", "--from", c.from.App.String(), c.to)
+	}},
+	{"top", func(s *shift, c *caller) (bool, string) {
+		_, text := s.command("top", "--once", "--from", c.from.App.String(), "--to", c.from.App.Namespace+"/"+c.to, "-o", "json")
+		var answer struct {
+			Edges []struct {
+				Success *float64
+				Fault   any
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &answer); err != nil {
+			return false, err.Error() + ": " + text
+		}
+		for _, e := range answer.Edges {
+			if e.Fault != nil || e.Success != nil && *e.Success < .99 {
+				return false, text
+			}
+		}
+		return true, text
 	}},
 	{"overview", func(s *shift, _ *caller) (bool, string) {
 		text := s.overview()
@@ -248,7 +267,7 @@ func (s *shift) look(fault trouble, c *caller) {
 func (s *shift) named(fault trouble) {
 	s.t.Helper()
 	for _, each := range surfaces {
-		if each.name == "explain" { // is asked about one call
+		if each.name == "explain" || each.name == "top" { // are asked about one call
 			continue
 		}
 		if well, text := each.says(s, s.callers[0]); well || !strings.Contains(text, fault.says) {

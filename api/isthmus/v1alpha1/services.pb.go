@@ -4729,9 +4729,9 @@ func (x *TrafficResponse) GetMatched() uint32 {
 type TrafficEdge struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`                                    // none: callers that no certificate names
-	CallerCluster string                 `protobuf:"bytes,2,opt,name=caller_cluster,json=callerCluster,proto3" json:"caller_cluster,omitempty"` // "local", another one, or empty where that is not known
+	CallerCluster string                 `protobuf:"bytes,2,opt,name=caller_cluster,json=callerCluster,proto3" json:"caller_cluster,omitempty"` // empty where that is not known
 	Callee        *App                   `protobuf:"bytes,3,opt,name=callee,proto3" json:"callee,omitempty"`
-	Cluster       string                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"` // that the calls went to: "local" or another one; empty where nothing was connected
+	Cluster       string                 `protobuf:"bytes,4,opt,name=cluster,proto3" json:"cluster,omitempty"` // that the calls went to; empty where nothing was connected, or the lookup was refused
 	// By the callee's guard. By the caller's sidecar otherwise, which also knows of calls that arrive
 	// nowhere.
 	ByCallee       bool         `protobuf:"varint,5,opt,name=by_callee,json=byCallee,proto3" json:"by_callee,omitempty"`

@@ -35,7 +35,7 @@ type Edge struct {
 	Caller        catalog.App // zero: callers that no certificate names
 	CallerCluster string      // empty where that is not known
 	Callee        catalog.App
-	Cluster       string // empty where nothing was connected
+	Cluster       string // empty where nothing was connected, or the lookup was refused
 	ByCallee      bool   // told by the callee's guard
 }
 
@@ -65,7 +65,7 @@ func (s *Store) Cluster() string { return s.cluster }
 
 // Report takes in what a sidecar of an app tells, up to maxReport entries of one kind.
 func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, now time.Time) error {
-	if n := max(len(m.GetMade()), len(m.GetCalls())); n > maxReport {
+	if n := max(len(m.GetMade()), len(m.GetCalls()), len(m.GetRefusedLookups())); n > maxReport {
 		return fmt.Errorf("%d entries; at most %d are taken", n, maxReport)
 	}
 	s.mu.Lock()
@@ -85,12 +85,21 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 			}
 		}
 		e := Edge{Caller: app, CallerCluster: s.cluster, Callee: callee, Cluster: c.GetCluster()}
-		s.totals.add(e, &counts, now)
-		r := s.of(app, e, &counts, now)
-		if r != nil {
-			r.add(&counts, now)
+		if r := s.add(app, e, &counts, now); r != nil {
 			r.setUnderWay(sidecar, c.GetUnderWay(), now)
 		}
+	}
+	for _, l := range m.GetRefusedLookups() {
+		if l.GetCallee() == nil {
+			continue
+		}
+		callee, err := wire.ParseApp(l.GetCallee())
+		if err != nil {
+			return fmt.Errorf("refused lookups: %w", err)
+		}
+		var counts traffic.Counts
+		counts.Ends[traffic.Refused] = l.GetCount()
+		s.add(app, Edge{Caller: app, CallerCluster: s.cluster, Callee: callee}, &counts, now)
 	}
 	for _, c := range m.GetCalls() {
 		counts, err := traffic.FromWire(c.GetTraffic())
@@ -111,13 +120,20 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 			from = ""
 		}
 		e := Edge{Caller: caller, CallerCluster: from, Callee: app, Cluster: s.cluster, ByCallee: true}
-		s.totals.add(e, &counts, now)
-		r := s.of(app, e, &counts, now)
-		if r != nil {
-			r.add(&counts, now)
-		}
+		s.add(app, e, &counts, now)
 	}
 	return nil
+}
+
+// add adds calls that an app's sidecar tells of. It returns their history; nil where there is no room.
+// mu is held.
+func (s *Store) add(by catalog.App, e Edge, counts *traffic.Counts, now time.Time) *history {
+	s.totals.add(e, counts, now)
+	r := s.of(by, e, counts, now)
+	if r != nil {
+		r.add(counts, now)
+	}
+	return r
 }
 
 // of returns the history of an edge; nil where there is no room. mu is held.

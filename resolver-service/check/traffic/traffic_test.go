@@ -96,12 +96,13 @@ func TestWhoTells(t *testing.T) {
 	report(t, s, orders, guarded(checkout, "local", calls(10, time.Millisecond), 0), begin)                                   // the same
 	report(t, s, orders, guarded(catalog.App{Namespace: "shop", ID: "stock"}, "local", calls(7, time.Millisecond), 2), begin) // by stock daprd
 	report(t, s, orders, guarded(checkout, "east", calls(3, time.Millisecond), 0), begin)
+	report(t, s, checkout, &v1alpha1.CallReport{RefusedLookups: []*v1alpha1.RefusedLookups{{Outcome: "denied", Count: 2, Callee: wire.App(orders)}}}, begin)
 	all, _, _ := s.Traffic(Query{Window: time.Minute}, begin.Add(Short))
 	var got []string
 	for _, e := range all {
 		got = append(got, fmt.Sprintf("%s@%s>%s@%s %d/%d", e.Caller.ID, e.CallerCluster, e.Callee.ID, e.Cluster, e.Good(), e.Calls()))
 	}
-	if want := "[checkout@west>orders@west 10/10 stock@west>orders@west 7/9 checkout@west>orders@east 5/5 checkout@east>orders@west 3/3]"; fmt.Sprint(got) != want {
+	if want := "[checkout@west>orders@west 10/10 stock@west>orders@west 7/9 checkout@west>orders@east 5/5 checkout@east>orders@west 3/3 checkout@west>orders@ 0/2]"; fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
