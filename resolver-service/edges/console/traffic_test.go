@@ -130,23 +130,29 @@ func (s *shopping) second(failing bool) {
 	s.orders.tell(&v1alpha1.CallReport{Calls: []*v1alpha1.CallCount{{Caller: wire.App(wallet), Cluster: catalog.LocalCluster, Refused: 2}}})
 }
 
-// calling tells of calls until some are counted.
+// calling tells of calls that go well, changes a selection, and tells of calls that fail until these
+// are counted: that is whole slots of ten seconds.
 func (s *shopping) calling() {
 	s.t.Helper()
-	lasts := 12 * time.Second // the slot of ten seconds that is told of must be over
-	if d, err := time.ParseDuration(os.Getenv("ISTHMUS_TEST_CALLING")); err == nil {
-		lasts = d
-	}
-	began := time.Now()
-	for i := 0; time.Since(began) < lasts; i++ {
-		s.second(time.Since(began) > lasts/2)
-		if i == int(lasts/2/time.Second) {
-			s.west.apply(&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
-				{App: orders, Routes: []catalog.RouteSpec{{Cluster: "local", Weight: 90}, {Cluster: "north", Weight: 10}}}, {App: ledger, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 100}}},
-			}})
-		}
+	for range 3 {
+		s.second(false)
 		time.Sleep(time.Second)
 	}
+	s.west.apply(&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
+		{App: orders, Routes: []catalog.RouteSpec{{Cluster: "local", Weight: 90}, {Cluster: "north", Weight: 10}}}, {App: ledger, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 100}}},
+	}})
+	s.west.within("calls of checkout to ledger fail", func() bool {
+		s.second(true)
+		time.Sleep(time.Second)
+		failing := false
+		stream, err := v1alpha1.NewInventoryClient(s.west.conn).Traffic(s.t.Context(), &v1alpha1.TrafficRequest{Caller: wire.App(checkout), Callee: wire.App(ledger)})
+		err = receive(stream, err, func(m *v1alpha1.TrafficResponse) {
+			for _, e := range m.GetEdges() {
+				failing = failing || e.GetSuccess() < .5
+			}
+		})
+		return err == nil && failing
+	})
 }
 
 // TestCallsShow on the overview, with those that fail first, and on the map.
