@@ -182,7 +182,8 @@ func TestCallsShow(t *testing.T) {
 		}
 	}
 	s.tellsOfApps()
-	s.pictures("/", "/map", "/map?over=5m&zoom=100", "/apps/shop/checkout?over=1m", "/apps/shop/orders")
+	s.weighs()
+	s.pictures("/", "/map", "/map?over=5m&zoom=100", "/apps/shop/checkout?over=1m", "/apps/shop/orders", "/plan?delete=AppEndpoints/shop/checkout")
 }
 
 // tellsOfApps looks at the pages of apps: calls in tables and charts, with the change in the midst of them.
@@ -223,6 +224,32 @@ func (s *shopping) tellsOfApps() {
 	}
 	if status := s.get("/apps/shop/orders?over=2h").Status; status != 400 {
 		s.t.Errorf("a time that is not kept is answered with %d", status)
+	}
+}
+
+// weighs plans changes, whose pages tell which calls they would move.
+func (s *shopping) weighs() {
+	s.t.Helper()
+	p := s.try(&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{{App: orders, Routes: []catalog.RouteSpec{{Cluster: "local", Weight: 90}, {Cluster: "north", Weight: 10}}}}},
+		&catalog.AppEndpoints{App: cart, Endpoints: []catalog.Endpoint{{App: orders, Routes: []catalog.RouteSpec{{Cluster: "north", Weight: 100}}}}})
+	moves := p.page.All("id", "moves")
+	if len(moves) != 1 || !strings.Contains(moves[0].Text(), "calls/s would fail and ") || !strings.Contains(moves[0].Text(), "calls/s would go elsewhere") {
+		s.t.Fatalf("what the plan would move is %v in %s", moves, p.page.Text())
+	}
+	s.hasTexts(p.page, "shop/checkout to bank/ledger · ", "calls/s would fail: ", "calls/s would go to north instead of east")
+	for _, class := range []string{"add", "del"} {
+		if len(p.page.All("class", class)) == 0 {
+			s.t.Errorf("no line of the difference is of the class %s", class)
+		}
+	}
+	for _, picture := range p.page.All("class", "map") {
+		var heads []string
+		for _, head := range picture.All("class", "head") {
+			heads = append(heads, head.Text())
+		}
+		if want := []string{"west", "east (connected)", "north (connected)"}; !slices.Equal(heads, want) {
+			s.t.Errorf("a map of the plan has the clusters %q, want %q", heads, want)
+		}
 	}
 }
 

@@ -119,7 +119,7 @@ func appPage(r *request) (*content, error) {
 		}
 	}
 	v.Instances = instances(v.State.GetInstances(), sidecars, r.now)
-	around, err := r.appTraffic(v, app)
+	around, err := r.appTraffic(v, app, now)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +141,16 @@ func appPage(r *request) (*content, error) {
 	return &content{Page: v, Title: v.App, Command: "isthmus top " + v.App + " --window " + v.Window, Live: true}, nil
 }
 
+// soon is how long after the start of a service an hour of calls is mostly empty.
+const soon = 15 * time.Minute
+
 // appTraffic has a page tell of the calls of an app and of those to it, and returns them.
-func (r *request) appTraffic(v *appView, app catalog.App) (*v1alpha1.TrafficResponse, error) {
-	w, err := windowOf(r.FormValue, "1h")
+func (r *request) appTraffic(v *appView, app catalog.App, now *v1alpha1.StatusResponse) (*v1alpha1.TrafficResponse, error) {
+	usual := "1h"
+	if r.now.Sub(time.UnixMilli(now.GetStartedUnixMs())) < soon {
+		usual = "5m"
+	}
+	w, err := windowOf(r.FormValue, usual)
 	if err != nil {
 		return nil, err
 	}
@@ -161,9 +168,8 @@ func (r *request) appTraffic(v *appView, app catalog.App) (*v1alpha1.TrafficResp
 		{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID}, {Kind: catalog.KindAppExport, Namespace: app.Namespace, Name: app.ID},
 		{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: catalog.DefaultName}, {Kind: catalog.KindAppEndpoints, Namespace: catalog.DefaultName, Name: catalog.DefaultName},
 	}
-	own, _ := r.watch.newest()
 	for _, e := range out.GetEdges() {
-		if cluster := e.GetCluster(); cluster != "" && cluster != own {
+		if cluster := e.GetCluster(); cluster != "" && cluster != now.GetCluster() {
 			keys = append(keys, clusterKey(cluster))
 		}
 	}

@@ -133,7 +133,10 @@ func (t *times) rates(title string, changes []change) *chart {
 		c.Zero, c.Summary = chartBottom, "no calls"
 		return c
 	}
-	up, down := slices.Max(good), slices.Max(bad)
+	up, down, most := slices.Max(good), slices.Max(bad), 0.0
+	for i := range good {
+		most = max(most, good[i]+bad[i])
+	}
 	scale := float64(chartBottom-chartTop) / max(up+down, 1e-9)
 	c.Zero = chartTop + int(up*scale)
 	if down > 0 {
@@ -154,7 +157,7 @@ func (t *times) rates(title string, changes []change) *chart {
 	c.Good, c.Bad, c.Top = goods.String(), bads.String(), rate(up)
 	sum := &v1alpha1.TrafficEdge{}
 	all.SumUp(sum, t.to.Sub(t.begin))
-	c.Summary = fmt.Sprintf("%s calls/s on average, %s at most; %s go well", show.Rate(sum), rate(up+0), show.Success(sum))
+	c.Summary = fmt.Sprintf("%s calls/s on average, %s at most; %s go well", show.Rate(sum), rate(most), show.Success(sum))
 	if down > 0 {
 		c.Bottom = rate(down) + " fail"
 		c.Summary += fmt.Sprintf("; at most %s/s fail", rate(down))

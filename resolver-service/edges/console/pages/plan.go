@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type plan struct {
 	Applied *v1alpha1.ApplyResponse
 	Pins    []string // the revision of each object that was shown
 	Changes int      // objects that become others
+	Moves   *moves
 	Before  *picture
 	After   *picture
 	Done    bool // it was written
@@ -127,29 +129,70 @@ func (r *request) planDelete(v *plan, shown *content) (*content, error) {
 		return nil, err
 	}
 	v.Delete = &key
-	v.take(answer, true, r)
+	if err := v.take(answer, true, r); err != nil {
+		return nil, err
+	}
 	v.pin(answer)
 	shown.Title, shown.Command = "Delete "+key.String(), "isthmus delete "+kindOf(key)+" "+key.NamespacedName()+" --dry-run"
 	return shown, nil
 }
 
 // take takes what a change comes to.
-func (v *plan) take(answer *v1alpha1.ApplyResponse, dryRun bool, r *request) {
+func (v *plan) take(answer *v1alpha1.ApplyResponse, dryRun bool, r *request) error {
 	v.Applied, answer.DryRun = answer, dryRun
 	for _, result := range answer.GetResults() {
 		if result.GetResult() != "unchanged" {
 			v.Changes++
 		}
 	}
-	own, _ := r.watch.newest()
+	if !dryRun {
+		return nil
+	}
+	var err error
+	if v.Moves, err = r.weigh(answer); err != nil {
+		return err
+	}
+	if more := len(answer.GetEffects()) - mostEffects; more > 0 {
+		answer.Effects, answer.EffectsLeftOut = answer.GetEffects()[:mostEffects], answer.GetEffectsLeftOut()+uint32(more)
+	}
+	return v.draw(r)
+}
+
+// draw draws the lookups before and after, with the same clusters at the same places.
+func (v *plan) draw(r *request) error {
+	now, err := r.status()
+	if err != nil {
+		return err
+	}
+	own, effects := now.GetCluster(), v.Applied.GetEffects()
 	var before, after []decision
-	for _, e := range answer.GetEffects()[:min(len(answer.GetEffects()), mostPictured)] {
+	for _, e := range effects[:min(len(effects), mostPictured)] {
 		caller, app := cmp.Or(show.Name(e.GetCaller()), "*/any without a selection"), show.Name(e.GetApp())
 		before, after = append(before, decision{caller, app, e.GetBefore()}), append(after, decision{caller, app, e.GetAfter()})
 	}
-	if len(before) > 0 {
-		v.Before, v.After = draw(decided(own, before), nil, appPath, ""), draw(decided(own, after), nil, appPath, "")
+	if len(before) == 0 {
+		return nil
 	}
+	was, is := decided(own, before), decided(own, after)
+	states := map[string]string{}
+	for _, g := range []*v1alpha1.GraphResponse{was, is} {
+		for cluster := range ways(g) {
+			states[cluster] = ""
+		}
+	}
+	few := len(now.GetPeers()) <= mostColumns
+	for _, p := range now.GetPeers() {
+		if _, used := states[p.GetCluster()]; few || used {
+			states[p.GetCluster()] = p.GetState()
+		}
+	}
+	delete(states, own)
+	for _, cluster := range slices.Sorted(maps.Keys(states)) {
+		was.Clusters = append(was.Clusters, &v1alpha1.GraphCluster{Name: cluster, State: states[cluster]})
+	}
+	is.Clusters = was.GetClusters()
+	v.Before, v.After = draw(was, nil, appPath, ""), draw(is, nil, appPath, "")
+	return nil
 }
 
 // text is a form's text, with the line ends of every system but the browsers' own.
@@ -167,7 +210,9 @@ func planPage(r *request) (*content, error) {
 	if err != nil {
 		return v.refused(r, shown, manifests, err)
 	}
-	v.take(answer, true, r)
+	if err := v.take(answer, true, r); err != nil {
+		return nil, err
+	}
 	objects := objectsOf(manifests)
 	if err := show.AddDiffs(answer, objects); err != nil {
 		return nil, err
@@ -317,8 +362,7 @@ func applyPage(r *request) (*content, error) {
 		v.Done = false
 		return v.refused(r, shown, manifests, err)
 	}
-	v.take(answer, false, r)
-	return shown, nil
+	return shown, v.take(answer, false, r)
 }
 
 func (r *request) applyDelete() (*content, error) {
@@ -337,8 +381,7 @@ func (r *request) applyDelete() (*content, error) {
 		v.Done, shown.Title = false, "Plan"
 		return v.refused(r, shown, nil, err)
 	}
-	v.take(answer, false, r)
-	return shown, nil
+	return shown, v.take(answer, false, r)
 }
 
 // effectsCaption is the caption of lookups that a change turns.
