@@ -12,6 +12,7 @@ import (
 type history struct {
 	short, long slots
 	last        time.Time            // of the newest report
+	named       bool                 // metrics name the edge, if there is room
 	underWay    map[uint64]*underWay // by sidecar
 }
 

@@ -12,8 +12,16 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/series"
 )
 
-// maxMetricEdges is how many edges have metrics of their own. Others have one together, as "other".
-const maxMetricEdges = 500
+// maxMetricEdges is how many edges have metrics of their own, and maxAppMetricEdges those that sidecars
+// of one app tell of: an app that makes up names takes no place of others. Further edges have metrics
+// together, as "other".
+const (
+	maxMetricEdges    = 500
+	maxAppMetricEdges = 50
+)
+
+// otherEdge stands for all edges without metrics of their own.
+var otherEdge = Edge{Caller: catalog.App{ID: "other"}, Callee: catalog.App{ID: "other"}}
 
 // total is what an edge has counted since the service started.
 type total struct {
@@ -58,28 +66,35 @@ func (s *Store) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(s.Lost()))
 	now := time.Now()
 	s.totals.Remove(func(_ Edge, t *total) bool { return now.Sub(t.last) > Kept }, func(other, from *total) { other.Add(&from.Counts) })
+	var rest traffic.Counts
 	s.totals.Each(func(e Edge, other bool, t *total) {
-		if other {
-			e = Edge{Caller: catalog.App{ID: "other"}, Callee: catalog.App{ID: "other"}}
-		}
-		if t.All()+t.Retries == 0 {
+		if other || e == otherEdge {
+			rest.Add(&t.Counts)
 			return
 		}
-		by := "caller"
-		if e.ByCallee {
-			by = "guard"
-		}
-		labels := []string{e.Caller.Namespace, e.Caller.ID, e.CallerCluster, e.Callee.Namespace, e.Callee.ID, e.Cluster, by}
-		for end, n := range t.Ends {
-			if n > 0 {
-				to <- prometheus.MustNewConstMetric(resultsDesc, prometheus.CounterValue, float64(n), append(labels[:len(labels):len(labels)], traffic.End(end).String())...)
-			}
-		}
-		if t.Retries > 0 {
-			to <- prometheus.MustNewConstMetric(retriesDesc, prometheus.CounterValue, float64(t.Retries), labels...)
-		}
-		to <- durationsOf(&t.Counts, labels)
+		send(to, e, &t.Counts)
 	})
+	send(to, otherEdge, &rest)
+}
+
+func send(to chan<- prometheus.Metric, e Edge, c *traffic.Counts) {
+	if c.All()+c.Retries == 0 {
+		return
+	}
+	by := "caller"
+	if e.ByCallee {
+		by = "guard"
+	}
+	labels := []string{e.Caller.Namespace, e.Caller.ID, e.CallerCluster, e.Callee.Namespace, e.Callee.ID, e.Cluster, by}
+	for end, n := range c.Ends {
+		if n > 0 {
+			to <- prometheus.MustNewConstMetric(resultsDesc, prometheus.CounterValue, float64(n), append(labels[:len(labels):len(labels)], traffic.End(end).String())...)
+		}
+	}
+	if c.Retries > 0 {
+		to <- prometheus.MustNewConstMetric(retriesDesc, prometheus.CounterValue, float64(c.Retries), labels...)
+	}
+	to <- durationsOf(c, labels)
 }
 
 // durations is a histogram in both forms that Prometheus knows.

@@ -128,11 +128,14 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 // add adds calls that an app's sidecar tells of. It returns their history; nil where there is no room.
 // mu is held.
 func (s *Store) add(by catalog.App, e Edge, counts *traffic.Counts, now time.Time) *history {
-	s.totals.add(e, counts, now)
-	r := s.of(by, e, counts, now)
+	r, named := s.of(by, e, counts, now), otherEdge
 	if r != nil {
 		r.add(counts, now)
+		if r.named {
+			named = e
+		}
 	}
+	s.totals.add(named, counts, now)
 	return r
 }
 
@@ -152,7 +155,7 @@ func (s *Store) of(by catalog.App, e Edge, counts *traffic.Counts, now time.Time
 	if s.apps[by] == nil {
 		s.apps[by] = map[Edge]*history{}
 	}
-	r := &history{last: now, long: slots{coarse: true}}
+	r := &history{last: now, long: slots{coarse: true}, named: len(s.apps[by]) < maxAppMetricEdges}
 	s.apps[by][e] = r
 	s.count++
 	return r
