@@ -68,7 +68,13 @@ func (w *walker) message(m protoreflect.Message, n *strict.Node) {
 		w.path = append(w.path, step{field: key.Text})
 		if bit := uint64(1) << field.Index(); seen&bit != 0 {
 			first := n.Field(key.Text)
-			w.report.Add(key.At, w.pathString(), fmt.Sprintf("is there twice, first in line %d", first.At.Line), "keep one of them")
+			what, fix := fmt.Sprintf("is there twice, first in line %d", first.At.Line), "keep one of them"
+			if len(w.path) == 1 && (key.Text == "apiVersion" || key.Text == "kind") {
+				w.report.Add(key.At, w.pathString(), what, "if another object begins here, write a line with --- before it")
+				w.path = w.path[:0]
+				return // what follows is that object's
+			}
+			w.report.Add(key.At, w.pathString(), what, fix)
 		} else {
 			seen |= bit
 			w.value(m, field, value)

@@ -29,6 +29,12 @@ func (k Key) NamespacedName() string {
 	return k.Namespace + "/" + k.Name
 }
 
+// ResourceName is "kind/namespace/name" with the plural of the kind, which commands take as one
+// argument, or "kind/name" without a namespace.
+func (k Key) ResourceName() string {
+	return k.Kind.Definition().Plural + "/" + k.NamespacedName()
+}
+
 // Compare orders keys by kind, namespace and name.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))

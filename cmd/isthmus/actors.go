@@ -64,11 +64,11 @@ as Kubernetes does. Both then need APP_API_TOKEN and DAPR_API_TOKEN in their env
 // explainActor says where an app's call of an actor goes. All actors of a type go the same way.
 func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output *format) error {
 	if from == "" {
-		return misused(errors.New("--from is missing; name the calling app as namespace/app-id"))
+		return misused(errors.New("--from is missing; name the calling app as " + bothForms))
 	}
-	caller, err := catalog.ParseApp(from)
+	caller, err := c.flagApp(cmd, "from", from)
 	if err != nil {
-		return misused(fmt.Errorf("--from: %w", err))
+		return err
 	}
 	typ, _, _ := strings.Cut(actor, "/")
 	if err := catalog.CheckActorType(typ); err != nil {
@@ -85,7 +85,7 @@ func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output
 		return err
 	}
 	if output.Format == show.Table {
-		err = show.Explain(show.ScreenOf(cmd.OutOrStdout()), from, "actor "+actor, d)
+		err = show.Explain(show.ScreenOf(cmd.OutOrStdout()), caller.String(), "actor "+actor, d)
 	} else {
 		err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 	}

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -83,21 +83,21 @@ observed" where no guard would see a call.`,
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter := outputFlag(cmd), appFilter(cmd)
-	from := cmd.Flags().String("from", "", "only calls by this app, namespace/app-id")
+	output, filter := outputFlag(cmd), c.appFilter(cmd)
+	from := cmd.Flags().String("from", "", "only calls by this app, "+bothForms)
 	unseen := cmd.Flags().Bool("unseen", false, "only callers that are declared and were never seen")
 	undeclared := cmd.Flags().Bool("undeclared", false, "only callers that were seen, and that no object declares")
-	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, false))
+	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, true))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		namespace, id, err := filter(args)
+		app, err := filter(args)
 		if err != nil {
 			return err
 		}
-		caller, err := optionalApp("from", *from)
+		caller, err := c.flagApp(cmd, "from", *from)
 		if err != nil {
 			return err
 		}
-		who, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, "", caller)
+		who, err := c.calls(cmd, app, "", caller)
 		if err != nil {
 			return err
 		}
@@ -108,25 +108,13 @@ observed" where no guard would see a call.`,
 			return show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 		}
 		if len(all) == 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
+			c.none(cmd, "calls", cmp.Or(app, caller))
 			who.writeUnobserved(cmd.ErrOrStderr())
 			return nil
 		}
 		return show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
 	}
 	return cmd
-}
-
-// optionalApp reads an app that a flag names; the zero App if it is not set.
-func optionalApp(flag, value string) (catalog.App, error) {
-	if value == "" {
-		return catalog.App{}, nil
-	}
-	app, err := catalog.ParseApp(value)
-	if err != nil {
-		return catalog.App{}, misused(fmt.Errorf("--%s: %w", flag, err))
-	}
-	return app, nil
 }
 
 func newGuard(c *connection) *cobra.Command {
@@ -157,13 +145,13 @@ sees the calls of an app: then nobody knows.`,
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter := outputFlag(cmd), appFilter(cmd)
+	output, filter := outputFlag(cmd), c.appFilter(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		namespace, id, err := filter(args)
+		app, err := filter(args)
 		if err != nil {
 			return err
 		}
-		who, err := c.calls(cmd, catalog.App{Namespace: namespace, ID: id}, "", catalog.App{})
+		who, err := c.calls(cmd, app, "", catalog.App{})
 		if err != nil {
 			return err
 		}
@@ -196,9 +184,9 @@ sees the calls of an app: then nobody knows.`,
 
 // explainCallers is explain --to: who may call an app.
 func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *format) error {
-	app, err := catalog.ParseApp(callee)
+	app, err := c.flagApp(cmd, "to", callee)
 	if err != nil {
-		return misused(fmt.Errorf("--to: %w", err))
+		return err
 	}
 	who, err := c.calls(cmd, app, "", catalog.App{})
 	if err != nil {
@@ -222,13 +210,13 @@ func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, out
 		cluster, named = before, rest
 	}
 	if named == "" {
-		return misused(errors.New("--inbound wants --from: name the caller as namespace/app-id, or cluster:namespace/app-id"))
+		return misused(errors.New("--inbound wants --from: name the caller as " + bothForms + ", with cluster: before it for one in another cluster"))
 	}
-	caller, err := optionalApp("from", named)
+	caller, err := c.flagApp(cmd, "from", named)
 	if err != nil {
 		return err
 	}
-	app, err := optionalApp("inbound", callee)
+	app, err := c.flagApp(cmd, "inbound", callee)
 	if err != nil {
 		return err
 	}
@@ -241,7 +229,7 @@ func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, out
 	if output.Format != show.Table {
 		err = show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 	} else {
-		show.Inbound(cmd.OutOrStdout(), from, app.String(), all)
+		show.Inbound(cmd.OutOrStdout(), strings.TrimSuffix(from, named)+caller.String(), app.String(), all)
 	}
 	if err == nil && !in {
 		err = errReported

@@ -50,7 +50,7 @@ Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use
 	all := f.BoolP("all", "a", false, "checks that found nothing wrong, too")
 	f.BoolVar(&e.pre, "pre", false, "look whether the Kubernetes cluster of your kubeconfig is ready for Isthmus; --cluster is the name that it is to have")
 	f.StringVar(&e.peer, "peer", "", "look at this cluster alone, and try the apps that it exports")
-	f.StringVar(&e.app, "app", "", "look at this app alone, namespace/app-id, and at what it may call")
+	f.StringVar(&e.app, "app", "", "look at this app alone, "+bothForms+", and at what it may call")
 	wait := f.Duration("wait", 0, "repeat until all is well, for so long at most, and say what is waited for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := e.prepare(c); err != nil {
@@ -106,9 +106,9 @@ func (e *examination) prepare(c *connection) (err error) {
 	}
 	e.request = &v1alpha1.CheckRequest{Peer: e.peer}
 	if e.app != "" {
-		app, err := catalog.ParseApp(e.app)
+		app, err := c.flagApp(e.cmd, "app", e.app)
 		if err != nil {
-			return misused(fmt.Errorf("--app: %w", err))
+			return err
 		}
 		e.request.App = wire.App(app)
 	}

@@ -19,12 +19,10 @@ const completeWithin = time.Second
 // completeWith completes with what a service says. Where it does not answer, there is nothing.
 func (c *connection) completeWith(cmd *cobra.Command, names func(context.Context, *client.Conn) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	var all []string
-	if cmd.Flags().Set("timeout", completeWithin.String()) == nil {
-		_ = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
-			all, err = names(ctx, conn)
-			return err
-		})
-	}
+	_ = c.askWithin(cmd, completeWithin, func(ctx context.Context, conn *client.Conn) (err error) {
+		all, err = names(ctx, conn)
+		return err
+	})
 	slices.Sort(all)
 	return slices.Compact(all), cobra.ShellCompDirectiveNoFileComp
 }
@@ -81,12 +79,29 @@ func slashed(a *v1alpha1.App) string { return a.GetNamespace() + "/" + a.GetId()
 func dotted(a *v1alpha1.App) string { return a.GetId() + "." + a.GetNamespace() }
 
 // completePeer completes the name of a cluster that is linked.
-func (c *connection) completePeer(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (c *connection) completePeer(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
 	return c.completeWith(cmd, func(ctx context.Context, conn *client.Conn) (names []string, err error) {
 		answer, err := v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{})
 		for _, p := range answer.GetPeers() {
 			names = append(names, p.GetCluster())
 		}
 		return names, err
+	})
+}
+
+// completeInvitation completes the ID of an invitation that is open.
+func (c *connection) completeInvitation(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.completeWith(cmd, func(ctx context.Context, conn *client.Conn) (ids []string, err error) {
+		answer, err := v1alpha1.NewLinkClient(conn).Invitations(ctx, &v1alpha1.InvitationsRequest{})
+		for _, i := range answer.GetInvitations() {
+			ids = append(ids, i.GetId()[:min(len(i.GetId()), 8)]+"\tfor cluster "+i.GetCluster())
+		}
+		return ids, err
 	})
 }

@@ -74,6 +74,11 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 	if err != nil {
 		return err
 	}
+	return c.askWithin(cmd, timeout, call)
+}
+
+// askWithin is ask with a time of its own.
+func (c *connection) askWithin(cmd *cobra.Command, timeout time.Duration, call func(context.Context, *client.Conn) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	options, err := c.options(cmd)
@@ -107,27 +112,44 @@ func (c *connection) ask(cmd *cobra.Command, call func(context.Context, *client.
 }
 
 // format is the flag -o.
-type format struct{ show.Format }
+type format struct {
+	show.Format
+	more []string
+}
 
 // String is the format's name.
 func (f *format) String() string { return string(f.Format) }
 
+// names are the formats that a command has.
+func (f *format) names() []string { return append(show.Formats(), f.more...) }
+
 // Type is what usage shows.
-func (f *format) Type() string { return strings.Join(show.Formats(), "|") }
+func (f *format) Type() string { return strings.Join(f.names(), "|") }
 
 // Set takes one of the formats.
 func (f *format) Set(s string) error {
-	if !slices.Contains(show.Formats(), s) {
-		return fmt.Errorf("want %s", strings.Join(show.Formats(), ", "))
+	if err := show.CheckPath(show.Format(s)); err != nil {
+		return err
+	}
+	if _, path := show.Format(s).Path(); !path && !slices.Contains(f.names(), s) {
+		return fmt.Errorf("want one of %s", strings.Join(f.names(), ", "))
 	}
 	f.Format = show.Format(s)
 	return nil
 }
 
-// outputFlag adds -o to a command.
-func outputFlag(cmd *cobra.Command) *format {
-	f := &format{show.Table}
-	cmd.Flags().VarP(f, "output", "o", "table for people, json or yaml for programs")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(show.Formats(), cobra.ShellCompDirectiveNoFileComp))
+// lines is the error of a format that can't have one line after the other.
+func (f *format) lines() error {
+	if f.Format == show.Table || f.Format == show.JSON {
+		return nil
+	}
+	return misused(fmt.Errorf("-o %s and --watch exclude each other; use -o json", f))
+}
+
+// outputFlag adds -o to a command, with formats beside those of all.
+func outputFlag(cmd *cobra.Command, more ...string) *format {
+	f := &format{show.Table, more}
+	cmd.Flags().VarP(f, "output", "o", "table for people, json or yaml for programs, jsonpath={.a.b} for parts of that, as kubectl has it")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.names(), cobra.ShellCompDirectiveNoFileComp))
 	return f
 }

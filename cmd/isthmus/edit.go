@@ -21,21 +21,22 @@ import (
 
 func newEdit(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "edit KIND [NAMESPACE/]NAME",
+		Use:   "edit KIND NAME",
 		Short: "Change an object in your editor",
 		Long: `Open an object in your editor (VISUAL or EDITOR, otherwise vi), and apply it once you have saved it
 and left. A text that is not changed is not applied.
 
 If somebody else changes the object meanwhile, or the text has a mistake, nothing is written and
 your text is kept in a file that is named.`,
-		Example: `  isthmus edit aep shop/checkout
+		Example: `  isthmus edit aep checkout -n shop
   EDITOR=nano isthmus edit cluster east`,
-		Args:              arguments(cobra.ExactArgs(2)),
+		Args:              objectArgument,
 		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toWrite)
+	namespace := c.namespaceFlag(cmd, "namespace of the object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := oneKey(args)
+		key, err := oneKey(args, *namespace)
 		if err != nil {
 			return err
 		}

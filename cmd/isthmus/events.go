@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -54,14 +53,14 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 			case output.Format == show.Table:
 				return show.EventLine(screen, e, time.Local)
 			case *follow:
-				return show.PrintLine(out, "Event", e)
+				return show.PrintLine(out, output.Format, "Event", e)
 			}
 			all = append(all, e)
 			return nil
 		}
 		if *follow {
-			if output.Format == show.YAML {
-				return misused(errors.New("-o yaml and --watch exclude each other; use -o json"))
+			if err := output.lines(); err != nil {
+				return err
 			}
 			if _, err := c.status(cmd); err != nil { // within --timeout, which events to come are not
 				return err

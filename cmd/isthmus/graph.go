@@ -20,7 +20,7 @@ import (
 
 func newGraph(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "graph",
+		Use:   "graph [--why CALLER CALLEE]",
 		Short: "Draw the apps and clusters with the calls between them",
 		Long: `Draw the apps of a cluster, the other clusters, and the calls: those that AppEndpoints declare and
 those that the callees' guards have seen. An app without AppEndpoints declares no call.
@@ -29,54 +29,64 @@ Green is a route that lookups take now; dashed, one that was never seen while ot
 and dashed stands by, orange is stale, red and dashed has no ready instance. Red is a call that
 was seen and that nothing lets in.
 
-With -o table each call has a line. Beside --via and a cluster it also says whom it hurts that this
+On a terminal each call has a line of a table. Beside --via and a cluster it also says whom it hurts that this
 cluster is away: calls that fail, that go elsewhere, or that go on to what was last heard of it.
 
 With --why it prints every object behind the calls of one app to another.`,
-		Example: `  isthmus graph > graph.svg
+		Example: `  isthmus graph
+  isthmus graph > graph.svg
   isthmus graph -o dot --app shop/checkout --app shop/orders
   isthmus graph -o mermaid --app shop/orders --steps 2
-  isthmus graph -o table --via east
+  isthmus graph --via east
   isthmus graph --why shop/checkout shop/orders`,
 	}
 	c.flags(cmd, toRead)
-	format := cmd.Flags().StringP("output", "o", "svg", "svg, dot or mermaid for pictures, table, json or yaml")
+	format := cmd.Flags().StringP("output", "o", "", "svg, dot or mermaid for pictures, table, json or yaml; without it a table on a terminal, and svg elsewhere")
 	formats := append(slices.Clone(show.GraphFormats), "table", "json", "yaml")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	var filter show.GraphFilter
-	apps := cmd.Flags().StringArray("app", nil, "only calls by or of this app, namespace/app-id; may be there several times")
+	apps := cmd.Flags().StringArray("app", nil, "only calls by or of this app, "+bothForms+"; may be there several times")
 	cmd.Flags().IntVar(&filter.Steps, "steps", 1, "with --app, how many calls the ways to the app and from it have at most: 1 or 2")
 	cmd.Flags().StringArrayVar(&filter.Clusters, "via", nil, "only routes to this cluster; may be there several times")
 	cmd.Flags().BoolVar(&filter.Seen, "seen", false, "only calls that were seen")
 	cmd.Flags().BoolVar(&filter.Declared, "declared", false, "only calls that an object declares")
 	why := cmd.Flags().Bool("why", false, "print the objects behind the calls of one app to another")
-	_ = cmd.RegisterFlagCompletionFunc("app", c.completeApp(slashed, false))
-	cmd.ValidArgsFunction = c.completeApp(slashed, false)
+	_ = cmd.RegisterFlagCompletionFunc("app", c.completeApp(slashed, true))
+	cmd.ValidArgsFunction = c.completeApp(slashed, true)
+	var ends []catalog.App
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case *why && len(args) != 2:
-			return misused(errors.New("--why wants two apps: isthmus graph --why CALLER CALLEE, namespace/app-id each"))
+			return misused(errors.New("--why wants two apps: isthmus graph --why CALLER CALLEE"))
 		case !*why && len(args) > 0:
 			return misused(fmt.Errorf("unexpected %q; filter by --app %s", args[0], args[0]))
 		case filter.Steps < 1 || filter.Steps > 2 || filter.Steps == 2 && len(*apps) == 0:
 			return misused(fmt.Errorf("--steps %d: want 1 or 2, and an --app", filter.Steps))
-		case !slices.Contains(formats, *format):
+		case *format != "" && !slices.Contains(formats, *format):
 			return misused(fmt.Errorf("-o %s: want one of %s", *format, strings.Join(formats, ", ")))
 		}
 		for i, name := range append(slices.Clone(*apps), args...) {
-			app, err := catalog.ParseApp(name)
+			app, err := c.app(cmd, name)
 			if err != nil {
 				return misused(err)
 			}
 			if i < len(*apps) {
 				filter.Apps = append(filter.Apps, app)
+			} else {
+				ends = append(ends, app)
 			}
 		}
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *why {
-			return c.graphWhy(cmd, args[0], args[1])
+			return c.graphWhy(cmd, ends[0], ends[1])
+		}
+		if *format == "" {
+			*format = "svg"
+			if show.ScreenOf(cmd.OutOrStdout()).Terminal {
+				*format = "table"
+			}
 		}
 		req := &v1alpha1.GraphRequest{}
 		if filter.Steps > 1 && len(filter.Apps) == 1 { // with one step, apps that nothing declares are asked for, too
@@ -103,7 +113,7 @@ With --why it prints every object behind the calls of one app to another.`,
 		case *format == "json", *format == "yaml":
 			return show.Print(cmd.OutOrStdout(), show.Format(*format), "Graph", g)
 		case *format == "table" && len(g.GetCalls()) == 0:
-			fmt.Fprintln(cmd.ErrOrStderr(), "no calls")
+			c.none(cmd, "calls", append(filter.Apps, catalog.App{})[0])
 			return nil
 		case *format == "table":
 			return show.GraphTable(show.ScreenOf(cmd.OutOrStdout()), g)
@@ -114,9 +124,7 @@ With --why it prints every object behind the calls of one app to another.`,
 }
 
 // graphWhy prints the objects behind a caller's way to a callee, in the order in which they decide.
-func (c *connection) graphWhy(cmd *cobra.Command, from, to string) error {
-	caller, _ := catalog.ParseApp(from) // both were checked
-	callee, _ := catalog.ParseApp(to)
+func (c *connection) graphWhy(cmd *cobra.Command, caller, callee catalog.App) error {
 	var d *v1alpha1.Decision
 	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
 		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{

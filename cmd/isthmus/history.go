@@ -17,7 +17,7 @@ import (
 
 func newHistory(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "history KIND [NAMESPACE/]NAME",
+		Use:   "history KIND NAME",
 		Short: "Show what an object was before",
 		Long: `Show the versions of an object that the store remembers, newest first: when each was written and
 what it changed (+ is new, - is gone, ~ is different). A deleted object has a history, too.
@@ -27,16 +27,17 @@ by --revision, with -o yaml, can be applied again.`,
 		Example: `  isthmus history aep shop/checkout
   isthmus history aep shop/checkout --diff
   isthmus history aep shop/checkout --revision 12 -o yaml | isthmus apply -f -`,
-		Args:              arguments(cobra.ExactArgs(2)),
+		Args:              objectArgument,
 		ValidArgsFunction: c.completeObject(false),
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
+	namespace := c.namespaceFlag(cmd, "namespace of the object")
 	most := cmd.Flags().Uint32("most", 0, "at most so many versions; 0 for all that are remembered")
 	revision := cmd.Flags().String("revision", "", "only the version with this revision")
 	diff := cmd.Flags().Bool("diff", false, "show what each version changed, line by line")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := oneKey(args)
+		key, err := oneKey(args, *namespace)
 		if err != nil {
 			return err
 		}
@@ -70,7 +71,7 @@ func (c *connection) history(cmd *cobra.Command, key catalog.Key, most uint32, r
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		answer, err := v1alpha1.NewObjectsClient(conn).History(ctx, req)
 		if err != nil {
-			return err
+			return missing(ctx, conn, key, err)
 		}
 		versions = answer.GetVersions()
 		return show.Compared(answer, key)

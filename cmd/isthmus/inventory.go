@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,18 +32,18 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter, search := outputFlag(cmd), appFilter(cmd), searchFlag(cmd)
+	output, filter, search := outputFlag(cmd), c.appFilter(cmd), searchFlag(cmd)
 	details := cmd.Flags().BoolP("verbose", "v", false, "each instance")
 	without := cmd.Flags().Bool("without-instances", false, "only apps that have no instance here that takes calls")
 	exported := cmd.Flags().Bool("exported", false, "only apps that this cluster exports")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		namespace, id, err := filter(args)
+		app, err := filter(args)
 		if err != nil {
 			return err
 		}
 		var all []*v1alpha1.AppState
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: namespace, Id: id, Search: *search})
+			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search})
 			return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
 				all = append(all, m.GetApps()...)
 				return nil
@@ -61,10 +59,10 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 			return show.PrintList(cmd.OutOrStdout(), output.Format, "AppList", all)
 		}
 		if len(all) == 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), "no apps")
+			c.none(cmd, "apps", app)
 			return nil
 		}
-		return show.Apps(show.ScreenOf(cmd.OutOrStdout()), all, *details || id != "")
+		return show.Apps(show.ScreenOf(cmd.OutOrStdout()), all, *details || app.ID != "")
 	}
 	return cmd
 }
@@ -85,17 +83,17 @@ the newest one yet.`,
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter, search := outputFlag(cmd), appFilter(cmd), searchFlag(cmd)
+	output, filter, search := outputFlag(cmd), c.appFilter(cmd), searchFlag(cmd)
 	notReady := cmd.Flags().Bool("not-ready", false, "only those that get no calls")
 	behind := cmd.Flags().Bool("behind", false, "only those without the newest view")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		namespace, id, err := filter(args)
+		app, err := filter(args)
 		if err != nil {
 			return err
 		}
 		var all []*v1alpha1.SidecarState
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: namespace, Id: id, Search: *search})
+			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search})
 			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) error {
 				all = append(all, m.GetSidecars()...)
 				return nil
@@ -111,7 +109,7 @@ the newest one yet.`,
 			return show.PrintList(cmd.OutOrStdout(), output.Format, "SidecarList", all)
 		}
 		if len(all) == 0 {
-			fmt.Fprintln(cmd.ErrOrStderr(), "no sidecars")
+			c.none(cmd, "sidecars", app)
 			return nil
 		}
 		return show.Sidecars(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
@@ -121,27 +119,6 @@ the newest one yet.`,
 
 func searchFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("search", "", "only apps with this text in namespace/app-id")
-}
-
-// appFilter adds the flag that narrows a list to a namespace, and returns what reads it and the
-// argument.
-func appFilter(cmd *cobra.Command) func(args []string) (namespace, id string, err error) {
-	namespace := cmd.Flags().StringP("namespace", "n", "", "only apps of this namespace")
-	return func(args []string) (string, string, error) {
-		if len(args) == 0 {
-			return *namespace, "", nil
-		}
-		in, id, found := strings.Cut(args[0], "/")
-		switch {
-		case !found && *namespace != "":
-			return *namespace, args[0], nil
-		case !found || in == "" || id == "":
-			return "", "", misused(fmt.Errorf("%q: write NAMESPACE/APP, or give the namespace by -n", args[0]))
-		case *namespace != "" && *namespace != in:
-			return "", "", misused(fmt.Errorf("%q is not in namespace %s; leave -n out", args[0], *namespace))
-		}
-		return in, id, nil
-	}
 }
 
 // receive hands on all messages of a stream.

@@ -121,7 +121,7 @@ func (l *linking) end(ctx context.Context, output show.Format) error {
 		return l.writeObject()
 	}
 	if output != show.Table {
-		return show.PrintLine(l.cmd.OutOrStdout(), "Link", s)
+		return show.PrintLine(l.cmd.OutOrStdout(), output, "Link", s)
 	}
 	show.Say(l.cmd.OutOrStdout(), "linked with cluster %s; its Cluster object here: %s\n", s.GetCluster(), s.GetResult())
 	answer, err := trustOf(ctx, l.conn, s.GetCluster())

@@ -55,6 +55,8 @@ func newLinkRevoke(c *connection) *cobra.Command {
 		Long:    `End an open invitation, by its ID or the first digits of that. The replica that made it has to answer.`,
 		Example: `  isthmus link revoke 4f819a9f`,
 		Args:    arguments(cobra.ExactArgs(1)),
+
+		ValidArgsFunction: c.completeInvitation,
 	}
 	c.flags(cmd, toRead)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -78,13 +80,14 @@ here. It asks before that, unless --yes is given. The other cluster keeps its ob
 too. Trust anchors of sidecars stay as they are.`,
 		Example: `  isthmus link unlink east
   isthmus link unlink east --yes`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: c.completePeer,
 	}
 	c.flags(cmd, toWrite)
 	output := outputFlag(cmd)
-	yes := cmd.Flags().Bool("yes", false, "delete without asking")
+	yes := yesFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, err := kinds.ParseKey(catalog.KindCluster, args[0])
+		key, err := kinds.ParseKey(catalog.KindCluster, args[0], "")
 		if err != nil {
 			return misused(err)
 		}
@@ -100,8 +103,8 @@ too. Trust anchors of sidecars stay as they are.`,
 			if f, ok := cmd.InOrStdin().(*os.File); ok && !show.ScreenOf(f).Terminal {
 				return misused(errors.New("nobody can be asked here: repeat with --yes to delete it"))
 			}
-			if !askPerson(cmd, "delete Cluster "+args[0]+"?") {
-				return errors.New("nothing was deleted")
+			if err := confirm(cmd, key.String()); err != nil {
+				return err
 			}
 		}
 		return erase(false)

@@ -87,7 +87,7 @@ func printInvitation(cmd *cobra.Command, format show.Format, aside bool, answer 
 		out = cmd.ErrOrStderr()
 	}
 	if format != show.Table {
-		return show.PrintLine(out, "Invitation", answer)
+		return show.PrintLine(out, format, "Invitation", answer)
 	}
 	if _, err := fmt.Fprintln(out, answer.GetInvitation()); err != nil {
 		return err

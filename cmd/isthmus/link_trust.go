@@ -24,7 +24,8 @@ other, so calls to and from that cluster fail until both sides trust both roots.
 		Example: `  isthmus link trust east
   isthmus link trust east --roots > ca.crt
   isthmus link trust east --manifest | kubectl apply --server-side --force-conflicts -f -`,
-		Args: arguments(cobra.ExactArgs(1)),
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: c.completePeer,
 	}
 	c.flags(cmd, toRead)
 	roots := cmd.Flags().Bool("roots", false, "print the trust anchors with that cluster's roots among them, in PEM")

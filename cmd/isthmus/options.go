@@ -123,6 +123,7 @@ func (c *connection) from(cmd *cobra.Command, o *client.Options) (contexts.Conte
 	}
 	if elsewhere {
 		saved.Kubeconfig, saved.KubeContext = "", ""
+		saved.Cluster, saved.ServerIdentity = "", "" // those of the service that the context names
 	}
 	return saved, misused(err)
 }

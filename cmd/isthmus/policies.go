@@ -35,7 +35,7 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	filter := appFilter(cmd)
+	filter := c.appFilter(cmd)
 	kind := cmd.Flags().String("kind", "network", strings.Join(policyKinds, ", "))
 	format := cmd.Flags().StringP("output", "o", "yaml", "yaml or json")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(policyKinds, cobra.ShellCompDirectiveNoFileComp))
@@ -47,16 +47,16 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 		if *format != "yaml" && *format != "json" {
 			return misused(fmt.Errorf("-o %s: want yaml or json", *format))
 		}
-		namespace, id, err := filter(args)
+		app, err := filter(args)
 		if err != nil {
 			return err
 		}
-		all, err := c.policies(cmd, *kind, catalog.App{Namespace: namespace, ID: id})
+		all, err := c.policies(cmd, *kind, app)
 		if err != nil {
 			return err
 		}
 		if len(all) == 0 {
-			return errors.New("no app of this cluster has such a name; isthmus apps lists them")
+			return hinted(errors.New("no app of this cluster has such a name; isthmus apps lists them"), c.near(cmd, app))
 		}
 		var objects [][]byte
 		for _, p := range all {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,15 +18,15 @@ import (
 
 func newResolve(c *connection) *cobra.Command {
 	return newLookup(c, &cobra.Command{
-		Use:   "resolve --from NAMESPACE/APP APP[.NAMESPACE]",
+		Use:   "resolve --from CALLER APP",
 		Short: "Look an app up as another app would",
 		Long: `Look an app up as another app would, and print its address.
 
-Without a namespace the app is looked for in the caller's, as daprd does. A refusal is
-printed with its reason, and the exit code is 1.`,
+Both are namespace/app-id or app-id.namespace. Without a namespace the app is looked for in the
+caller's, as daprd does. A refusal is printed with its reason, and the exit code is 1.`,
 		Example: `  isthmus resolve --from shop/checkout orders
   isthmus resolve --from shop/checkout ledger.finance -o json`,
-	}, func(d *v1alpha1.Decision) bool { return d.GetOutcome() != catalog.OK.String() }, func(cmd *cobra.Command, _ catalog.App, d *v1alpha1.Decision) error {
+	}, func(d *v1alpha1.Decision) bool { return d.GetOutcome() != catalog.OK.String() }, func(cmd *cobra.Command, _ show.Lookup, d *v1alpha1.Decision) error {
 		if d.GetOutcome() != catalog.OK.String() {
 			return fmt.Errorf("%s: %s", d.GetOutcome(), d.GetReason())
 		}
@@ -35,7 +37,7 @@ printed with its reason, and the exit code is 1.`,
 
 func newExplain(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain --from NAMESPACE/APP APP[.NAMESPACE] | --to NAMESPACE/APP | --from NAMESPACE/APP --inbound NAMESPACE/APP | --from NAMESPACE/APP --actor TYPE/ID",
+		Use:   "explain --from CALLER APP | --to APP | --from CALLER --inbound APP | --from CALLER --actor TYPE/ID",
 		Short: "Say why a lookup ends as it does",
 		Long: `Look an app up as another app would, and say why it ended so: the rule that decided, and
 for each route why it was or was not taken. A route on which this caller's calls fail has a fault: its
@@ -45,7 +47,8 @@ for how long. The exit code is 1 if the lookup is refused, or calls take a route
 With --probe the service connects to what it found, as far as TLS, and says what comes of it: at
 most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
 
-With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this
+Apps are namespace/app-id or app-id.namespace. Without a namespace the callee is looked for in the
+caller's, as daprd does. With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this
 cluster exports the app to that caller, and what the gateway would do.
 
 With --to it lists who may call an app here, with the object that lets each in. With --inbound it
@@ -61,15 +64,15 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
   isthmus explain --from shop/checkout --actor Cart/42`,
 	}
 	cmd.Flags().Bool("probe", false, "connect to what is found, as far as TLS")
-	to := cmd.Flags().String("to", "", "list who may call this app, namespace/app-id")
-	inbound := cmd.Flags().String("inbound", "", "say whether this app's guard lets the caller in, namespace/app-id")
+	to := cmd.Flags().String("to", "", "list who may call this app, "+bothForms)
+	inbound := cmd.Flags().String("inbound", "", "say whether this app's guard lets the caller in, "+bothForms)
 	actor := cmd.Flags().String("actor", "", "say which cluster a call of this actor goes to, type or type/id")
 	for _, flag := range []string{"to", "inbound"} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
+		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, true))
 	}
 	failed := func(d *v1alpha1.Decision) bool { return d.GetOutcome() != catalog.OK.String() || show.Failing(d) }
-	newLookup(c, cmd, failed, func(cmd *cobra.Command, app catalog.App, d *v1alpha1.Decision) error {
-		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), cmd.Flag("from").Value.String(), app.String(), d)
+	newLookup(c, cmd, failed, func(cmd *cobra.Command, l show.Lookup, d *v1alpha1.Decision) error {
+		return show.Explain(show.ScreenOf(cmd.OutOrStdout()), l.From(), l.App.String(), d)
 	})
 	check, lookup := cmd.Args, cmd.RunE
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -104,15 +107,18 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
 
 // newLookup completes a command that makes one lookup and prints it for people. If the lookup has
 // failed, the exit code is 1.
-func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision) bool, print func(cmd *cobra.Command, app catalog.App, d *v1alpha1.Decision) error) *cobra.Command {
+func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision) bool, print func(cmd *cobra.Command, l show.Lookup, d *v1alpha1.Decision) error) *cobra.Command {
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
-	from := cmd.Flags().String("from", "", "the calling app, namespace/app-id, or cluster:namespace/app-id for one in another cluster (required)")
+	from := cmd.Flags().String("from", "", "the calling app, "+bothForms+"; with cluster: before it, one in another cluster (required)")
 	cmd.Args = arguments(cobra.ExactArgs(1))
 	cmd.ValidArgsFunction = c.completeApp(dotted, false)
 	_ = cmd.RegisterFlagCompletionFunc("from", c.completeApp(slashed, true))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		l, err := show.ParseLookup(*from, args[0])
+		if errors.Is(err, show.ErrNoNamespace) {
+			_, err = c.flagApp(cmd, "from", *from)
+		}
 		if err != nil {
 			return misused(err)
 		}
@@ -138,9 +144,12 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 			return err
 		}
 		if output.Format == show.Table {
-			err = print(cmd, l.App, d)
+			err = print(cmd, l, d)
 		} else {
 			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
+		}
+		if d.GetOutcome() != catalog.OK.String() {
+			c.hint(cmd, l, d)
 		}
 		if err == nil && failed(d) {
 			err = errReported
@@ -148,4 +157,19 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 		return err
 	}
 	return cmd
+}
+
+// hint says which apps are meant where a lookup has failed that names an app which is not there.
+func (c *connection) hint(cmd *cobra.Command, l show.Lookup, d *v1alpha1.Decision) {
+	if l.Cluster == "" {
+		if near := c.near(cmd, l.Caller); near != "" {
+			show.Say(cmd.ErrOrStderr(), "no app %s is known; %s\n", l.Caller, near)
+		}
+	}
+	if slices.ContainsFunc(d.GetNotes(), func(note string) bool { return strings.Contains(note, " runs here") }) {
+		return // it says so itself
+	}
+	if near := c.near(cmd, l.App); near != "" {
+		show.Say(cmd.ErrOrStderr(), "no app %s is known; %s\n", l.App, near)
+	}
 }

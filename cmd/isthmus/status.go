@@ -52,8 +52,8 @@ With --exit-code it says on standard error what is wrong, and then the exit code
 		switch {
 		case flags.watch && *exitCode:
 			return misused(fmt.Errorf("--watch and --exit-code exclude each other"))
-		case flags.watch && output.Format == show.YAML:
-			return misused(fmt.Errorf("-o yaml and --watch exclude each other; use -o json"))
+		case flags.watch && output.lines() != nil:
+			return output.lines()
 		case flags.watch:
 			return watch(cmd, output.Format, flags.interval, func() (func(io.Writer) error, error) {
 				answer, err := c.status(cmd)
@@ -77,7 +77,7 @@ func writeStatus(w io.Writer, format show.Format, answer *v1alpha1.StatusRespons
 	now := time.Now()
 	switch {
 	case format != show.Table && flags.watch:
-		return show.PrintLine(w, "Status", show.Judged(answer, now))
+		return show.PrintLine(w, format, "Status", show.Judged(answer, now))
 	case format != show.Table:
 		return show.Print(w, format, "Status", show.Judged(answer, now))
 	case flags.peer != "":

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/probe"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -28,7 +27,7 @@ app's own AppEndpoints and every Cluster, and no more.`,
 		Args: arguments(cobra.NoArgs),
 	}
 	file := cmd.Flags().StringP("config", "c", "isthmus.yaml", "an isthmus.yaml, or a file with only its \"store\"")
-	app := cmd.Flags().String("app", "", "namespace/app-id: try what this app's sidecar does without a service")
+	app := cmd.Flags().String("app", "", bothForms+": try what this app's sidecar does without a service")
 	timeout := cmd.Flags().Duration("timeout", 10*time.Second, "how long each step may take")
 	output := outputFlag(cmd)
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
@@ -36,7 +35,7 @@ app's own AppEndpoints and every Cluster, and no more.`,
 		var scope configstore.Scope
 		if *app != "" {
 			var err error
-			if scope.App, err = catalog.ParseApp(*app); err != nil {
+			if scope.App, err = show.ParseApp(*app); err != nil {
 				return misused(fmt.Errorf("--app: %w", err))
 			}
 		}

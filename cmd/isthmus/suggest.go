@@ -14,7 +14,7 @@ import (
 
 func newSuggest(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "suggest --from NAMESPACE/APP | --to NAMESPACE/APP",
+		Use:   "suggest --from APP | --to APP",
 		Short: "Write the objects that the seen calls need",
 		Long: `Write the object that lets in what the guards of this cluster's apps have seen, as YAML to
 review. It has what stands already, and what was seen; never more.
@@ -28,20 +28,20 @@ callers in other clusters, and for those of other namespaces in this one.`,
 		Args: arguments(cobra.NoArgs),
 	}
 	c.flags(cmd, toRead)
-	from := cmd.Flags().String("from", "", "the caller, namespace/app-id")
-	to := cmd.Flags().String("to", "", "the callee, namespace/app-id")
+	from := cmd.Flags().String("from", "", "the caller, "+bothForms)
+	to := cmd.Flags().String("to", "", "the callee, "+bothForms)
 	for _, flag := range []string{"from", "to"} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, false))
+		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, true))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if (*from == "") == (*to == "") {
 			return misused(errors.New("name the caller by --from, or the callee by --to"))
 		}
-		caller, err := optionalApp("from", *from)
+		caller, err := c.flagApp(cmd, "from", *from)
 		if err != nil {
 			return err
 		}
-		callee, err := optionalApp("to", *to)
+		callee, err := c.flagApp(cmd, "to", *to)
 		if err != nil {
 			return err
 		}

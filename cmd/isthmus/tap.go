@@ -30,18 +30,18 @@ must allow the verb tap. Where the service has replicas, each tells of its own s
 	}
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
-	from := cmd.Flags().String("from", "", "only calls by this app, namespace/app-id")
-	to := cmd.Flags().String("to", "", "only calls to this app, namespace/app-id")
+	from := cmd.Flags().String("from", "", "only calls by this app, "+bothForms)
+	to := cmd.Flags().String("to", "", "only calls to this app, "+bothForms)
 	rate := cmd.Flags().Uint32("per-second", 20, "how many calls a second each sidecar tells of, up to 100")
 	for _, name := range []string{"from", "to"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, c.completeApp(slashed, false))
+		_ = cmd.RegisterFlagCompletionFunc(name, c.completeApp(slashed, true))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		req := &v1alpha1.TapRequest{PerSecond: *rate}
-		if req.Caller, err = trafficApp("from", *from); err != nil {
+		if req.Caller, err = c.trafficApp(cmd, "from", *from); err != nil {
 			return err
 		}
-		if req.Callee, err = trafficApp("to", *to); err != nil {
+		if req.Callee, err = c.trafficApp(cmd, "to", *to); err != nil {
 			return err
 		}
 		switch {
@@ -65,8 +65,8 @@ must allow the verb tap. Where the service has replicas, each tells of its own s
 					first = false
 					return show.TapBegins(cmd.ErrOrStderr(), m)
 				}
-				if output.Format == show.JSON {
-					return show.PrintLine(screen, "Tap", m)
+				if output.Format != show.Table {
+					return show.PrintLine(screen, output.Format, "Tap", m)
 				}
 				return show.Tap(screen, m, time.Local)
 			})

@@ -46,10 +46,10 @@ A terminal shows the newest figures again and again, until you end it. A file or
 	}
 	c.flags(cmd, toRead)
 	cmd.ValidArgsFunction = c.completeApp(slashed, false)
-	output, filter := outputFlag(cmd), appFilter(cmd)
+	output, filter := outputFlag(cmd), c.appFilter(cmd)
 	var flags topFlags
-	cmd.Flags().StringVar(&flags.from, "from", "", "only calls by this app, namespace/app-id")
-	cmd.Flags().StringVar(&flags.to, "to", "", "only calls to this app, namespace/app-id")
+	cmd.Flags().StringVar(&flags.from, "from", "", "only calls by this app, "+bothForms)
+	cmd.Flags().StringVar(&flags.to, "to", "", "only calls to this app, "+bothForms)
 	cmd.Flags().StringVar(&flags.cluster, "in", "", "only calls that go to this cluster")
 	cmd.Flags().StringVar(&flags.by, "by", show.ByEdge, "sum up by "+strings.Join(show.Groupings(), ", "))
 	cmd.Flags().StringVar(&flags.sort, "sort", show.SortRate, "begin with the highest of "+strings.Join(show.Sortings(), ", ")+"; of success with the lowest")
@@ -58,12 +58,12 @@ A terminal shows the newest figures again and again, until you end it. A file or
 	cmd.Flags().IntVar(&flags.most, "most", 0, "how many lines at most; 0 for as many as the terminal has, or all")
 	cmd.Flags().BoolVar(&flags.once, "once", false, "show the figures once")
 	for _, name := range []string{"from", "to"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, c.completeApp(slashed, false))
+		_ = cmd.RegisterFlagCompletionFunc(name, c.completeApp(slashed, true))
 	}
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(show.Groupings(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(show.Sortings(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		namespace, id, err := filter(args)
+		about, err := filter(args)
 		if err != nil {
 			return err
 		}
@@ -71,13 +71,12 @@ A terminal shows the newest figures again and again, until you end it. A file or
 			return misused(err)
 		}
 		req := &v1alpha1.TrafficRequest{Cluster: flags.cluster, WindowMs: uint64(max(0, flags.window).Milliseconds())}
-		if req.Caller, err = trafficApp("from", flags.from); err != nil {
+		if req.Caller, err = c.trafficApp(cmd, "from", flags.from); err != nil {
 			return err
 		}
-		if req.Callee, err = trafficApp("to", flags.to); err != nil {
+		if req.Callee, err = c.trafficApp(cmd, "to", flags.to); err != nil {
 			return err
 		}
-		about := catalog.App{Namespace: namespace, ID: id}
 		ask := func() (func(io.Writer) error, error) {
 			answer, err := c.traffic(cmd, req)
 			if err != nil {
@@ -105,8 +104,8 @@ A terminal shows the newest figures again and again, until you end it. A file or
 }
 
 // trafficApp reads an app that a flag names; nil if it is not set.
-func trafficApp(flag, value string) (*v1alpha1.App, error) {
-	app, err := optionalApp(flag, value)
+func (c *connection) trafficApp(cmd *cobra.Command, flag, value string) (*v1alpha1.App, error) {
+	app, err := c.flagApp(cmd, flag, value)
 	if err != nil || app == (catalog.App{}) {
 		return nil, err
 	}

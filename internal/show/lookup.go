@@ -15,8 +15,16 @@ type Lookup struct {
 	App     catalog.App
 }
 
-// ParseLookup reads the two apps of a lookup. The caller is namespace/app-id, with "cluster:"
-// before it for one in another cluster. The callee is APP or APP.NAMESPACE, as daprd takes it.
+// From is the caller as --from has it.
+func (l Lookup) From() string {
+	if l.Cluster == "" {
+		return l.Caller.String()
+	}
+	return l.Cluster + ":" + l.Caller.String()
+}
+
+// ParseLookup reads the two apps of a lookup. "cluster:" stands before a caller in another cluster.
+// The callee without a namespace is in the caller's, as daprd takes it.
 func ParseLookup(from, name string) (l Lookup, err error) {
 	if from == "" {
 		return l, errors.New("--from is missing; name the calling app as namespace/app-id")
@@ -24,16 +32,28 @@ func ParseLookup(from, name string) (l Lookup, err error) {
 	if cluster, rest, found := strings.Cut(from, ":"); found {
 		l.Cluster, from = cluster, rest
 	}
-	if l.Caller, err = catalog.ParseApp(from); err != nil {
+	if l.Caller, err = ParseApp(from); err != nil {
 		return l, fmt.Errorf("--from: %w", err)
 	}
-	if strings.Contains(name, "/") {
-		return l, fmt.Errorf("app %q: want APP or APP.NAMESPACE, as daprd takes it", name)
+	if l.App, err = ParseApp(name); errors.Is(err, ErrNoNamespace) {
+		l.App = catalog.App{Namespace: l.Caller.Namespace, ID: name}
+		err = l.App.Check()
 	}
-	id, namespace, ok := strings.Cut(name, ".")
-	if !ok {
-		namespace = l.Caller.Namespace
+	return l, err
+}
+
+// ErrNoNamespace marks an error of an app that is named without its namespace.
+var ErrNoNamespace = errors.New("want namespace/app-id or app-id.namespace")
+
+// ParseApp reads an app as people write it: namespace/app-id, or app-id.namespace as daprd takes it.
+func ParseApp(s string) (catalog.App, error) {
+	namespace, id, found := strings.Cut(s, "/")
+	if !found {
+		id, namespace, found = strings.Cut(s, ".")
 	}
-	l.App = catalog.App{Namespace: namespace, ID: id}
-	return l, l.App.Check()
+	if !found {
+		return catalog.App{}, fmt.Errorf("app %q: %w", s, ErrNoNamespace)
+	}
+	app := catalog.App{Namespace: namespace, ID: id}
+	return app, app.Check()
 }

@@ -58,23 +58,31 @@ func Objects(w io.Writer, f Format, all []Object, single bool) error {
 	switch f {
 	case YAML:
 		return objectsYAML(w, all)
-	case JSON:
-		if single && len(all) == 1 { // it has its version and kind itself
-			return writeJSON(w, api.EncodeJSONAt(all[0].Object, all[0].Revision))
+	case Names:
+		for i := range all {
+			Say(w, "%s\n", all[i].Key().ResourceName())
 		}
-		list := make([][]byte, len(all))
-		for i, o := range all {
-			list[i] = api.EncodeJSONAt(o.Object, o.Revision)
-		}
-		return List(w, catalog.Version, list)
-	default:
+		return nil
+	case Table:
 		return objectTables(w, all)
 	}
+	if single && len(all) == 1 { // it has its version and kind itself
+		return writeJSON(w, f, api.EncodeJSONAt(all[0].Object, all[0].Revision))
+	}
+	list := make([][]byte, len(all))
+	for i, o := range all {
+		list[i] = api.EncodeJSONAt(o.Object, o.Revision)
+	}
+	return writeList(w, f, catalog.Version, list)
 }
 
 // List writes objects as kubectl writes several, in JSON.
 func List(w io.Writer, version string, all [][]byte) error {
-	return writeJSON(w, fmt.Appendf(nil, `{"apiVersion":%q,"kind":"List","items":[%s]}`, version, bytes.Join(all, []byte(","))))
+	return writeList(w, JSON, version, all)
+}
+
+func writeList(w io.Writer, f Format, version string, all [][]byte) error {
+	return writeJSON(w, f, fmt.Appendf(nil, `{"apiVersion":%q,"kind":"List","items":[%s]}`, version, bytes.Join(all, []byte(","))))
 }
 
 func objectsYAML(w io.Writer, all []Object) error {
@@ -140,4 +148,94 @@ func objectRow(d catalog.Definition, o Object) []string {
 		return append(row, o.Revision, strings.TrimSpace(o.Stored+" refused"))
 	}
 	return append(row, o.Revision, o.Stored)
+}
+
+// ObjectWatch writes objects, and then their changes, one after the other: lines of tables, or an
+// ObjectChange in each line.
+type ObjectWatch struct {
+	W      io.Writer
+	Format Format
+
+	last map[catalog.Key]Object
+	kind catalog.Kind // whose heading was written last
+}
+
+// changes are the objects that are new, other than before or gone, with what each is. What is there at first is unchanged.
+func (w *ObjectWatch) changes(now []Object) (all []Object, whats []string) {
+	first, next := w.last == nil, make(map[catalog.Key]Object, len(now))
+	for _, o := range now {
+		old, there := w.last[o.Key()]
+		next[o.Key()] = o
+		switch {
+		case first:
+			all, whats = append(all, o), append(whats, "unchanged")
+		case !there:
+			all, whats = append(all, o), append(whats, "created")
+		case old.Revision != o.Revision || old.Refused != o.Refused || old.Stored != o.Stored:
+			all, whats = append(all, o), append(whats, "changed")
+		}
+	}
+	for key, o := range w.last {
+		if _, there := next[key]; !there {
+			all, whats = append(all, o), append(whats, "deleted")
+		}
+	}
+	w.last = next
+	return all, whats
+}
+
+// Update writes what differs from the objects before.
+func (w *ObjectWatch) Update(now []Object) error {
+	all, whats := w.changes(now)
+	switch w.Format {
+	case Table:
+		return w.tables(all, whats)
+	case Names:
+		for _, o := range all {
+			Say(w.W, "%s\n", o.Key().ResourceName())
+		}
+		return nil
+	}
+	for i, o := range all {
+		text := fmt.Appendf(nil, `{"apiVersion":%q,"kind":"ObjectChange","change":%q,"object":%s}`, catalog.Version, whats[i], api.EncodeJSONAt(o.Object, o.Revision))
+		if err := writeLine(w.W, w.Format, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tables writes lines of tables. They are as wide as all objects of their kind need, so that most
+// changes fit below what stands above them.
+func (w *ObjectWatch) tables(all []Object, whats []string) error {
+	for _, d := range catalog.Definitions() {
+		var table [][]string
+		for i, o := range all {
+			if o.Key().Kind == d.Kind {
+				table = append(table, append([]string{whats[i]}, objectRow(d, o)...))
+			}
+		}
+		changed := len(table)
+		if changed == 0 {
+			continue
+		}
+		for _, o := range w.last {
+			if o.Key().Kind == d.Kind {
+				table = append(table, append([]string{"unchanged"}, objectRow(d, o)...))
+			}
+		}
+		var text strings.Builder
+		if err := rows(&text, append([]string{"CHANGE"}, headings(d)...), table); err != nil {
+			return err
+		}
+		lines := strings.SplitAfter(text.String(), "\n")[:1+changed]
+		if d.Kind == w.kind {
+			lines = lines[1:]
+		}
+		w.kind = d.Kind
+		if _, err := io.WriteString(w.W, strings.Join(lines, "")); err != nil {
+			return err
+		}
+	}
+	return nil
 }

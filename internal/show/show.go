@@ -24,8 +24,14 @@ const (
 	YAML  Format = "yaml"
 )
 
-// Formats lists every format.
-func Formats() []string { return []string{string(Table), string(JSON), string(YAML)} }
+// Names is a format of objects alone: KIND/NAMESPACE/NAME in each line.
+const Names Format = "name"
+
+// Formats lists every format that all answers have, as people write it.
+func Formats() []string { return []string{string(Table), string(JSON), string(YAML), pathFormat} }
+
+// pathFormat stands before the path that a format picks from JSON.
+const pathFormat = "jsonpath="
 
 // Print writes an answer as JSON or YAML, by the convention of docs/reference/json.md. It begins
 // with the version of the format and with the kind of the answer.
@@ -49,12 +55,19 @@ func PrintList[M proto.Message](w io.Writer, f Format, kind string, all []M) err
 	return p.end(w, f)
 }
 
-// PrintLine writes JSON in one line.
-func PrintLine(w io.Writer, kind string, m proto.Message) error {
+// PrintLine writes JSON in one line, also for YAML, or what a path picks.
+func PrintLine(w io.Writer, f Format, kind string, m proto.Message) error {
 	p := newPrinter(kind)
 	p.fields(m.ProtoReflect(), true)
+	return writeLine(w, f, p.close())
+}
+
+func writeLine(w io.Writer, f Format, text []byte) error {
+	if path, ok := f.Path(); ok {
+		return pick(w, path, text)
+	}
 	var line bytes.Buffer
-	if err := json.Compact(&line, p.close()); err != nil {
+	if err := json.Compact(&line, text); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w, line.String())
@@ -77,11 +90,14 @@ func (p *printer) end(w io.Writer, f Format) error {
 	if f == YAML {
 		return Documents(w, p.close())
 	}
-	return writeJSON(w, p.close())
+	return writeJSON(w, f, p.close())
 }
 
-// writeJSON writes JSON in lines, as people can read it.
-func writeJSON(w io.Writer, text []byte) error {
+// writeJSON writes JSON in lines, as people can read it, or what a path picks.
+func writeJSON(w io.Writer, f Format, text []byte) error {
+	if path, ok := f.Path(); ok {
+		return pick(w, path, text)
+	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, text, "", "  "); err != nil {
 		return err

@@ -58,7 +58,7 @@ func TestANameIsReadByItsKind(t *testing.T) {
 		{catalog.KindAppInstance, "shop/Orders", "instance name"},
 		{catalog.KindCluster, "shop/east", "cluster name"},
 	} {
-		key, err := ParseKey(c.kind, c.name)
+		key, err := ParseKey(c.kind, c.name, "")
 		got := key.String()
 		if err != nil {
 			got = err.Error()
