@@ -61,7 +61,7 @@ var surfaces = []surface{
 		return s.command("explain", "--from", c.from.App.String(), c.to)
 	}},
 	{"top", func(s *shift, c *caller) (bool, string) {
-		_, text := s.command("top", "--once", "--from", c.from.App.String(), "--to", c.from.App.Namespace+"/"+c.to, "-o", "json")
+		_, text := s.command("top", "--once", "--from", c.from.App.String(), "--to", c.from.App.Namespace+"/"+c.to, "--window", "10s", "-o", "json")
 		var answer struct {
 			Edges []struct {
 				Success *float64
