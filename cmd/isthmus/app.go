@@ -117,9 +117,13 @@ func nearest(name catalog.App, known map[catalog.App]bool) string {
 	case len(alike) > 1:
 		return fmt.Sprintf("%s %s in %s; write one of them before it, as %s/%[1]s", name.ID, verb, strings.Join(alike, ", "), alike[0])
 	case name.Namespace == "":
-		return fmt.Sprintf("did you mean %q?", near)
+		for k := range known {
+			if k.ID == near {
+				name.Namespace = max(name.Namespace, k.Namespace) // one of them, always the same
+			}
+		}
 	}
-	return fmt.Sprintf("did you mean %s/%s?", name.Namespace, near)
+	return fmt.Sprintf("did you mean %s?", catalog.Key{Namespace: name.Namespace, Name: near}.NamespacedName())
 }
 
 // none says that there is nothing of a sort, and which app is meant by one that is not there.
@@ -149,9 +153,6 @@ func missing(ctx context.Context, conn *client.Conn, key catalog.Key, err error)
 	hint := nearest(catalog.App{Namespace: key.Namespace, ID: key.Name}, known)
 	if hint == "" {
 		return err
-	}
-	if key.Namespace == "" {
-		hint = strings.Replace(hint, `"`, "", 2)
 	}
 	return status.Errorf(codes.NotFound, "%s; %s", status.Convert(err).Message(), hint)
 }

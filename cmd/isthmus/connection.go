@@ -31,6 +31,7 @@ const (
 // flags adds the flags to a command. All commands share the connection, so that none of
 // its fields may have a default that is not the same for each.
 func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
+	defer markNew(cmd.Flags())()
 	c.serviceFlags(cmd)
 	cmd.Flags().StringVar(&c.context, "context", "",
 		"named service to ask, see isthmus context, or else a context of your kubeconfig (env ISTHMUS_CONTEXT)")

@@ -41,14 +41,7 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		if err != nil {
 			return err
 		}
-		var all []*v1alpha1.AppState
-		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search})
-			return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
-				all = append(all, m.GetApps()...)
-				return nil
-			})
-		})
+		all, err := c.apps(cmd, &v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search})
 		if err != nil {
 			return err
 		}
@@ -65,6 +58,18 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		return show.Apps(show.ScreenOf(cmd.OutOrStdout()), all, *details || app.ID != "")
 	}
 	return cmd
+}
+
+// apps asks for apps.
+func (c *connection) apps(cmd *cobra.Command, req *v1alpha1.AppsRequest) (all []*v1alpha1.AppState, err error) {
+	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
+		stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, req)
+		return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
+			all = append(all, m.GetApps()...)
+			return nil
+		})
+	})
+	return all, err
 }
 
 func newSidecars(c *connection) *cobra.Command {

@@ -68,6 +68,9 @@ func newRoot() *cobra.Command {
 		Short: "Call Dapr apps in any cluster by their app-id",
 		Long: `isthmus runs the resolver service and is the command line for it.
 
+An app is namespace/app-id or app-id.namespace, wherever one is named. Most answers have -o json, -o
+yaml and -o jsonpath={...} for programs.
+
 Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 		Example: `  isthmus serve -c isthmus.yaml
   isthmus apply -f objects.yaml --insecure
@@ -86,7 +89,9 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	root.Flags().BoolP("version", "v", false, "version of isthmus")
 	c := &connection{}
 	root.AddCommand(newServe(), newActors(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
-		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newCalls(c), newTop(c), newTap(c), newGraph(c), newSuggest(c), newGuard(c), newPolicies(c), newTrust(c), newLink(c), newConsole(c), newSupportBundle(c), newContext(), newStore(), newDemo(), newMan(), newVersion())
+		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newCalls(c), newTop(c), newTap(c), newGraph(c), newSuggest(c), newGuard(c), newPolicies(c), newTrust(c), newLink(c), newConsole(c), newSupportBundle(c), newContext(), newStore(), newDemo(), newMan(), newVersion(c),
+		newDescribe(c), newOptions(c))
+	arrange(root)
 	return root
 }
 
@@ -102,6 +107,11 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
+		for _, below := range sub.Commands() {
+			if below.Name() == args[0] && below.Name() != "list" && below.Name() != "set" {
+				return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], sub.Name()+" "+args[0]))
+			}
+		}
 		if slices.Contains(sub.SuggestFor, args[0]) {
 			return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], sub.Name()))
 		}

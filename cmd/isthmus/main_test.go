@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // Every command takes the flags that say which service to ask, but for those that ask none.
 func TestCommandsTakeTheConnection(t *testing.T) {
-	alone := []string{"serve", "actors", "validate", "context", "store", "demo", "man", "version", "completion", "help"}
+	alone := []string{"serve", "actors", "validate", "context", "store", "demo", "man", "options", "completion", "help"}
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {

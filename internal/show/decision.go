@@ -154,3 +154,16 @@ func unlessZero(n uint32, unit string) string {
 }
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// Lookups writes how lookups end, by the names of the apps.
+func Lookups(w io.Writer, names []string, all []*v1alpha1.Decision) error {
+	table := make([][]string, len(all))
+	for i, d := range all {
+		outcome := d.GetOutcome()
+		if Failing(d) {
+			outcome += ", but calls fail"
+		}
+		table[i] = []string{names[i], outcome, cmp.Or(d.GetCluster(), "-"), cmp.Or(d.GetRule(), "-"), d.GetReason()}
+	}
+	return rows(w, []string{"CALLEE", "OUTCOME", "CLUSTER", "RULE", "REASON"}, table, "RULE")
+}

@@ -15,6 +15,9 @@ const (
 	site       = "https://github.com/isthmus-mesh/isthmus/blob/main/"
 )
 
+// Docs is the address of a page below docs/.
+func Docs(page string) string { return site + "docs/" + page }
+
 // Diagnosed completes results, which are sorted: it counts them, and adds their pages.
 func Diagnosed(d *v1alpha1.CheckResponse) *v1alpha1.CheckResponse {
 	for _, r := range d.GetResults() {

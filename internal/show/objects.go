@@ -160,7 +160,8 @@ type ObjectWatch struct {
 	kind catalog.Kind // whose heading was written last
 }
 
-// changes are the objects that are new, other than before or gone, with what each is. What is there at first is unchanged.
+// changes are the objects that are new, other than before or gone, each with its word. Those of the first
+// update are unchanged.
 func (w *ObjectWatch) changes(now []Object) (all []Object, whats []string) {
 	first, next := w.last == nil, make(map[catalog.Key]Object, len(now))
 	for _, o := range now {

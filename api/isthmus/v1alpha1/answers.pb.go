@@ -823,6 +823,7 @@ type ProgramVersion struct {
 	Go            string                 `protobuf:"bytes,2,opt,name=go,proto3" json:"go,omitempty"`
 	Os            string                 `protobuf:"bytes,3,opt,name=os,proto3" json:"os,omitempty"`
 	Arch          string                 `protobuf:"bytes,4,opt,name=arch,proto3" json:"arch,omitempty"`
+	Service       *ServiceVersion        `protobuf:"bytes,5,opt,name=service,proto3" json:"service,omitempty"` // null: it was not asked, or gave no answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +882,73 @@ func (x *ProgramVersion) GetOs() string {
 func (x *ProgramVersion) GetArch() string {
 	if x != nil {
 		return x.Arch
+	}
+	return ""
+}
+
+func (x *ProgramVersion) GetService() *ServiceVersion {
+	if x != nil {
+		return x.Service
+	}
+	return nil
+}
+
+type ServiceVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceVersion) Reset() {
+	*x = ServiceVersion{}
+	mi := &file_isthmus_v1alpha1_answers_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceVersion) ProtoMessage() {}
+
+func (x *ServiceVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_answers_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceVersion.ProtoReflect.Descriptor instead.
+func (*ServiceVersion) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_answers_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ServiceVersion) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ServiceVersion) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ServiceVersion) GetAddress() string {
+	if x != nil {
+		return x.Address
 	}
 	return ""
 }
@@ -968,12 +1036,17 @@ const file_isthmus_v1alpha1_answers_proto_rawDesc = "" +
 	"\n" +
 	"StoreIndex\x12\x14\n" +
 	"\x05store\x18\x01 \x01(\tR\x05store\x12\x18\n" +
-	"\aobjects\x18\x02 \x01(\rR\aobjects\"^\n" +
+	"\aobjects\x18\x02 \x01(\rR\aobjects\"\x9a\x01\n" +
 	"\x0eProgramVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x0e\n" +
 	"\x02go\x18\x02 \x01(\tR\x02go\x12\x0e\n" +
 	"\x02os\x18\x03 \x01(\tR\x02os\x12\x12\n" +
-	"\x04arch\x18\x04 \x01(\tR\x04archB?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
+	"\x04arch\x18\x04 \x01(\tR\x04arch\x12:\n" +
+	"\aservice\x18\x05 \x01(\v2 .isthmus.v1alpha1.ServiceVersionR\aservice\"^\n" +
+	"\x0eServiceVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddressB?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
 
 var (
 	file_isthmus_v1alpha1_answers_proto_rawDescOnce sync.Once
@@ -987,7 +1060,7 @@ func file_isthmus_v1alpha1_answers_proto_rawDescGZIP() []byte {
 	return file_isthmus_v1alpha1_answers_proto_rawDescData
 }
 
-var file_isthmus_v1alpha1_answers_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_isthmus_v1alpha1_answers_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_isthmus_v1alpha1_answers_proto_goTypes = []any{
 	(*Call)(nil),           // 0: isthmus.v1alpha1.Call
 	(*Context)(nil),        // 1: isthmus.v1alpha1.Context
@@ -998,25 +1071,27 @@ var file_isthmus_v1alpha1_answers_proto_goTypes = []any{
 	(*CopiedObject)(nil),   // 6: isthmus.v1alpha1.CopiedObject
 	(*StoreIndex)(nil),     // 7: isthmus.v1alpha1.StoreIndex
 	(*ProgramVersion)(nil), // 8: isthmus.v1alpha1.ProgramVersion
-	(*App)(nil),            // 9: isthmus.v1alpha1.App
-	(*RefusedObject)(nil),  // 10: isthmus.v1alpha1.RefusedObject
-	(*ObjectKey)(nil),      // 11: isthmus.v1alpha1.ObjectKey
+	(*ServiceVersion)(nil), // 9: isthmus.v1alpha1.ServiceVersion
+	(*App)(nil),            // 10: isthmus.v1alpha1.App
+	(*RefusedObject)(nil),  // 11: isthmus.v1alpha1.RefusedObject
+	(*ObjectKey)(nil),      // 12: isthmus.v1alpha1.ObjectKey
 }
 var file_isthmus_v1alpha1_answers_proto_depIdxs = []int32{
-	9,  // 0: isthmus.v1alpha1.Call.callee:type_name -> isthmus.v1alpha1.App
+	10, // 0: isthmus.v1alpha1.Call.callee:type_name -> isthmus.v1alpha1.App
 	3,  // 1: isthmus.v1alpha1.StoreCheck.steps:type_name -> isthmus.v1alpha1.StoreStep
-	10, // 2: isthmus.v1alpha1.StoreCheck.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	11, // 2: isthmus.v1alpha1.StoreCheck.refused:type_name -> isthmus.v1alpha1.RefusedObject
 	5,  // 3: isthmus.v1alpha1.StoreCopy.counts:type_name -> isthmus.v1alpha1.CopyCounts
 	6,  // 4: isthmus.v1alpha1.StoreCopy.results:type_name -> isthmus.v1alpha1.CopiedObject
-	10, // 5: isthmus.v1alpha1.StoreCopy.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	11, // 6: isthmus.v1alpha1.StoreCopy.moved:type_name -> isthmus.v1alpha1.ObjectKey
-	10, // 7: isthmus.v1alpha1.StoreCopy.foreign:type_name -> isthmus.v1alpha1.RefusedObject
-	11, // 8: isthmus.v1alpha1.CopiedObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	11, // 5: isthmus.v1alpha1.StoreCopy.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	12, // 6: isthmus.v1alpha1.StoreCopy.moved:type_name -> isthmus.v1alpha1.ObjectKey
+	11, // 7: isthmus.v1alpha1.StoreCopy.foreign:type_name -> isthmus.v1alpha1.RefusedObject
+	12, // 8: isthmus.v1alpha1.CopiedObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	9,  // 9: isthmus.v1alpha1.ProgramVersion.service:type_name -> isthmus.v1alpha1.ServiceVersion
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_answers_proto_init() }
@@ -1031,7 +1106,7 @@ func file_isthmus_v1alpha1_answers_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_answers_proto_rawDesc), len(file_isthmus_v1alpha1_answers_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -159,13 +159,15 @@ func Dial(ctx context.Context, o Options) (*Conn, error) {
 	return &Conn{ClientConn: conn, options: o}, nil
 }
 
-// source is who asks. Hurried gives Sentry less time.
+// source is who asks. Hurried gives Sentry less time, which never has all of the command's: its
+// error says more than that the command had no answer.
 func (o Options) source(ctx context.Context, hurried bool) (*identity.Source, error) {
+	patience := sentryAlone
 	if hurried {
-		limited, cancel := context.WithTimeout(ctx, sentryPatience)
-		defer cancel()
-		ctx = limited
+		patience = sentryPatience
 	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	cfg, err := o.identity()
 	if err != nil {
 		return nil, err
@@ -178,7 +180,7 @@ func (o Options) source(ctx context.Context, hurried bool) (*identity.Source, er
 	if err != nil || o.Unnamed() {
 		return source, err
 	}
-	if err = source.Load(ctx); err != nil && cfg.Sentry != nil {
+	if err = source.Load(limited); err != nil && cfg.Sentry != nil {
 		err = o.sentryError(err)
 	}
 	return source, err

@@ -19,6 +19,9 @@ const NoSocket = "off"
 // sentryPatience is how long Sentry has where the operator socket can stand in for it.
 const sentryPatience = 3 * time.Second
 
+// sentryAlone is how long it has where nothing can.
+const sentryAlone = 5 * time.Second
+
 // unixSockets is where Linux lists the unix sockets of this machine; other systems have no such list.
 const unixSockets = "/proc/net/unix"
 
