@@ -78,6 +78,7 @@ func TestScripts(t *testing.T) {
 			"server":   runServer,
 			"fill":     fill,
 			"kubectl":  kubectl,
+			"mcp":      mcpAsk,
 		},
 		Condition: hasServer,
 	})
