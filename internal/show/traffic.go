@@ -122,7 +122,7 @@ func Traffic(w io.Writer, m *v1alpha1.TrafficResponse, by string, most int) erro
 	var table [][]string
 	for _, e := range all {
 		table = append(table, []string{
-			callerOf(e), cmp.Or(Name(e.GetCallee()), "*"), ClusterOf(e), Rate(e), Success(e), ms(e, e.GetP50Ms()), ms(e, e.GetP95Ms()), ms(e, e.GetP99Ms()), ShareOf(e), count(e.GetUnderWay()), faultOf(e, m.GetToUnixMs()),
+			callerOf(e), cmp.Or(Name(e.GetCallee()), "*"), ClusterOf(e), Rate(e), Success(e), ms(e.GetP50Ms()), ms(e.GetP95Ms()), ms(e.GetP99Ms()), ShareOf(e), count(e.GetUnderWay()), faultOf(e, m.GetToUnixMs()),
 		})
 	}
 	for column, of := range map[string][]string{"CALLER": {"callee", "cluster"}, "CALLEE": {"caller", "cluster"}, "CLUSTER": {"pair", "caller", "callee"}, "SHARE": {"pair", "caller", "callee", "cluster"}} {
@@ -193,8 +193,8 @@ func ShareOf(e *v1alpha1.TrafficEdge) string {
 	return text
 }
 
-func ms(e *v1alpha1.TrafficEdge, ms float64) string {
-	if e.GetCallsPerSecond() == 0 {
+func ms(ms float64) string {
+	if ms == 0 { // no call, or none got as far as to take time
 		return "-"
 	}
 	return Milliseconds(ms)

@@ -37,7 +37,7 @@ func (v *Inventory) Traffic(req *v1alpha1.TrafficRequest, to grpc.ServerStreamin
 	}
 	switch {
 	case window < traffic.Short || window > traffic.Kept:
-		return status.Errorf(codes.InvalidArgument, "window: %s; want %s to %s", window, traffic.Short, traffic.Kept)
+		return status.Errorf(codes.InvalidArgument, "window: %s; want %s to %.0fh", window, traffic.Short, traffic.Kept.Hours())
 	case step != 0 && (step < traffic.Short || window/step > mostTimeSteps):
 		return status.Errorf(codes.InvalidArgument, "step: %s; want %s or more, and at most %d in a window", step, traffic.Short, mostTimeSteps)
 	}

@@ -213,6 +213,9 @@ func (h *Health) newFault(w *seen, bad uint64) *fault {
 // sentence says all of a fault but the names of the apps.
 func (f *fault) sentence(now time.Time) string {
 	verb := map[string]string{CallsRefused: "were refused", CallsFailed: "failed"}[f.GetCheck()]
+	if f.GetCheck() == CallsRefused && f.GetCalls() == 1 && f.GetOf() == 1 {
+		verb = "was refused"
+	}
 	text := fmt.Sprintf("%s%s%s %s in the last minute, for %s: %s", count(f.GetCalls(), f.GetOf()), inCluster(" from", f.GetCallerCluster()), inCluster(" to", f.GetCluster()),
 		verb, span(now.Sub(time.UnixMilli(f.GetSinceUnixMs()))), f.GetOutcome())
 	if f.GetWhy() != "" {
