@@ -30,6 +30,8 @@ var pages = []struct{ name, path, shows string }{
 	{"calls", "/calls", "shop/checkout"},
 	{"sidecars", "/sidecars", "daprd"},
 	{"events", "/events", "objects written"},
+	{"search", "/search?q=ledger", "Apps"},
+	{"build", "/build?app=shop/cart&to=shop/ledger&cluster=east", "Show what this would change"},
 }
 
 // TestEveryPage can be read and used by everybody: on a telephone and a screen, in light and dark,

@@ -37,6 +37,7 @@ func TestTextsOfStrangersAreData(t *testing.T) {
 		"/explain?from=" + "%22%3E%3Cscript%3E" + "&to=%E2%80%AE", "/map?q=%22%3E%3Cscript%3E%E2%80%AE", "/apps?q=" + strings.Repeat("%3Cb%3E", 84),
 		"/events?since=24h&q=%3Cscript%3E", "/objects?q=%3Cscript%3E%E2%80%AE", "/links/%3Cscript%3E", "/apps/%3Cscript%3E/x", "/plan?object=%3Cscript%3E",
 		"/objects/%3Cscript%3E/a/b", "/sidecars?q=%3Cscript%3E",
+		"/search?q=%3Cscript", "/search?q=stranger", "/events/%3Cscript%3E", "/build?app=%3Cscript%3E%E2%80%AE&to=%3Cscript%3E%E2%80%AE&weight=%22%3E",
 	} {
 		page := w.get(path)
 		said = said || strings.Contains(page.Text(), "<script src=//evil.test>")

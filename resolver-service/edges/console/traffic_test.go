@@ -183,7 +183,9 @@ func TestCallsShow(t *testing.T) {
 	}
 	s.tellsOfApps()
 	s.weighs()
-	s.pictures("/", "/map", "/map?over=5m&zoom=100", "/apps/shop/checkout?over=1m", "/apps/shop/orders", "/plan?delete=AppEndpoints/shop/checkout")
+	s.finds()
+	s.builds()
+	s.pictures("/", "/map", "/map?over=5m&zoom=100", "/apps/shop/checkout?over=1m", "/apps/shop/orders", "/plan?delete=AppEndpoints/shop/checkout", "/search?q=orders", "/events", "/build?app=shop/cart&to=bank/ledger&cluster=east")
 }
 
 // tellsOfApps looks at the pages of apps: calls in tables and charts, with the change in the midst of them.
@@ -249,6 +251,45 @@ func (s *shopping) weighs() {
 		}
 		if want := []string{"west", "east (connected)", "north (connected)"}; !slices.Equal(heads, want) {
 			s.t.Errorf("a map of the plan has the clusters %q, want %q", heads, want)
+		}
+	}
+}
+
+// finds searches everything, and opens an event that was found.
+func (s *shopping) finds() {
+	s.t.Helper()
+	s.hasTexts(s.page("/search?q=orders"), "Apps 1", "shop/orders")
+	s.hasTexts(s.page("/search?q=checkout"), "AppEndpoints shop/checkout", "calls fail")
+	s.hasTexts(s.page("/search?q=nort"), "Clusters 1", "Cluster north")
+	s.hasTexts(s.page("/search?q=no+such+thing"), "Nothing is called so")
+	for _, a := range s.page("/search?q=ledger").Elements("a") {
+		if strings.Contains(a.Text(), "calls fail") {
+			event := s.page(a.Attr("href"))
+			s.hasTexts(event, "calls-failed", "Explain the call", "Within a minute of it", "objects written")
+			s.pictures(a.Attr("href"))
+			return
+		}
+	}
+	s.t.Error("no event is found of the calls to ledger that fail")
+}
+
+// builds makes objects by the form, which come to a plan.
+func (s *shopping) builds() {
+	s.t.Helper()
+	selection := s.page("/build?kind=AppEndpoints&app=shop/cart&to=bank/ledger&to=bank/ledger&cluster=east&cluster=north&weight=3&weight=1")
+	form := selection.Form("/plan")
+	if text := form.Get("text"); !strings.Contains(text, "app: orders") || !strings.Contains(text, "{cluster: east, weight: 3}") || !strings.Contains(text, "{cluster: north}") {
+		s.t.Fatalf("the form makes\n%s", text)
+	}
+	s.hasTexts(s.post("/plan", form), "What would change", "shop/cart", "bank/ledger", "Apply exactly this")
+	export := s.page("/build?kind=AppExport&app=shop/orders&to=shop/*&cluster=east").Form("/plan")
+	if text := export.Get("text"); !strings.Contains(text, "kind: AppExport") || !strings.Contains(text, "{cluster: east, namespace: shop}") {
+		s.t.Fatalf("the form makes\n%s", text)
+	}
+	s.hasTexts(s.post("/plan", export), "AppExport shop/orders: created")
+	for _, wrong := range []string{"/build?app=cart&to=bank/ledger", "/build?app=shop/cart&to=ledger", "/build?app=shop/cart&to=bank/ledger&cluster=east&weight=much", "/build?kind=Cluster"} {
+		if page := s.get(wrong); page.Status != 400 {
+			s.t.Errorf("%s is answered with %d", wrong, page.Status)
 		}
 	}
 }

@@ -218,6 +218,14 @@ func instances(all []*v1alpha1.InstanceState, sidecars []*v1alpha1.SidecarState,
 
 // optional is an object; nil where there is none.
 func (r *request) optional(key catalog.Key) (*object, error) {
+	o, err := r.optionalObject(key)
+	if o == nil || err != nil {
+		return nil, err
+	}
+	return objectOf(o), nil
+}
+
+func (r *request) optionalObject(key catalog.Key) (*show.Object, error) {
 	all, err := r.objects(key)
 	if status.Code(err) == codes.NotFound || err == nil && len(all) == 0 {
 		return nil, nil
@@ -225,7 +233,7 @@ func (r *request) optional(key catalog.Key) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return objectOf(&all[0]), nil
+	return &all[0], nil
 }
 
 // history are the versions of an object; none where the store keeps none.

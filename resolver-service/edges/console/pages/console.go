@@ -91,6 +91,9 @@ func (c *Console) Handler() http.Handler {
 		"GET /sidecars":                          sidecarsPage,
 		"GET /calls":                             callsPage,
 		"GET /events":                            eventsPage,
+		"GET /events/{id}":                       eventPage,
+		"GET /search":                            searchPage,
+		"GET /build":                             buildPage,
 		"/":                                      missingPage,
 	} {
 		mux.Handle(pattern, c.page(view))

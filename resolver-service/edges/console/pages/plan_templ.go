@@ -168,7 +168,7 @@ func (v *plan) body(f frame) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<label for=\"text\">Objects, as YAML</label> <textarea id=\"text\" name=\"text\" rows=\"18\" spellcheck=\"false\" autocomplete=\"off\" required>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<label for=\"text\">Objects, as YAML</label> <span class=\"note\">or <a href=\"/build\">build one from a form</a></span> <textarea id=\"text\" name=\"text\" rows=\"18\" spellcheck=\"false\" autocomplete=\"off\" required>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

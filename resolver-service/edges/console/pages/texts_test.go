@@ -91,7 +91,7 @@ func checkNode(t *testing.T, page string, node *html.Node) {
 }
 
 // parameters are all that a link of a page has.
-var parameters = []string{"v", "from", "to", "probe", "app", "steps", "namespace", "cluster", "only", "q", "after", "row", "kind", "over", "zoom", "object", "delete", "restore", "revision"}
+var parameters = []string{"v", "from", "to", "probe", "app", "steps", "namespace", "cluster", "only", "q", "after", "row", "kind", "over", "zoom", "since", "object", "delete", "restore", "revision"}
 
 // everyPage is each page with a text in each place, and with as much in it as the seed says.
 func everyPage(t *testing.T, text string, seed uint64) map[string]*html.Node {
@@ -104,13 +104,19 @@ func everyPage(t *testing.T, text string, seed uint64) map[string]*html.Node {
 	c.watch.cluster = f.text()
 	shown := map[string]*html.Node{}
 	for _, p := range []page{
-		&appList{}, &appView{}, &callList{}, &checked{}, &eventList{}, &explanation{}, &linkView{}, &linksView{}, &mapView{}, &objectList{},
+		&appList{}, &appView{}, &builder{}, &eventView{}, &searchView{}, &callList{}, &checked{}, &eventList{}, &explanation{}, &linkView{}, &linksView{}, &mapView{}, &objectList{},
 		&objectView{object: &object{}}, &overview{}, &plan{}, &sidecarList{}, &trustView{},
 	} {
 		f.fill(reflect.ValueOf(p).Elem())
 		switch v := p.(type) {
 		case *objectView:
 			f.fill(reflect.ValueOf(v.object).Elem())
+		case *searchView:
+			for i := range v.Groups {
+				v.Groups[i].More = withQuery("/apps", "q", v.Groups[i].Kind)
+			}
+		case *eventView:
+			v.Explain = explainPath(v.Explain, v.Explain)
 		case *plan:
 			v.Reload, v.After = "", v.Before // a path of ours; both pictures or none
 		}
@@ -174,6 +180,12 @@ func (f *filler) fill(v reflect.Value) {
 		}
 		of := timesOf(m, windows[0])
 		v.Set(reflect.ValueOf([]func(string, []change) *chart{of.rates, of.latencies}[f.IntN(2)](f.text(), changes)))
+		return
+	case result:
+		v.Set(reflect.ValueOf(result{f.text(), f.text(), appPath(f.text())}))
+		return
+	case eventField:
+		v.Set(reflect.ValueOf(eventField{f.text(), f.text(), linkPath(f.text())}))
 		return
 	case tab:
 		v.Set(reflect.ValueOf(tab{f.text(), withQuery("/map", "over", f.text()), f.IntN(2) == 0}))
