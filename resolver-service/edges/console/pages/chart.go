@@ -49,7 +49,7 @@ const (
 	chartMarkY                = 12
 	leastBar                  = 2
 	mostChanges, mostChanged  = 12, 12 // in a list; objects that are looked at
-	mostFlows, mostCallersRow = 40, 60 // rows
+	mostFlows, mostCallersRow = 25, 50 // rows
 )
 
 // times are the calls of edges by steps of time.

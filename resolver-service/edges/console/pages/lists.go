@@ -237,7 +237,7 @@ func eventsPage(r *request) (*content, error) {
 	})
 	slices.Reverse(v.Events)
 	v.Total = len(v.Events)
-	v.Events = v.Events[:min(v.Total, 2*mostRows)]
+	v.Events = v.Events[:min(v.Total, mostRows)]
 	command := "isthmus events --since " + v.Since
 	if v.Warnings {
 		command += " --warnings"

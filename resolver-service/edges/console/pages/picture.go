@@ -24,7 +24,8 @@ type picture struct {
 	Legend        []legend
 	Live          bool // edges tell of calls
 	Zoom          []tab
-	Percent       int // of its own size; 0: as large as there is room, all of it
+	Percent       int  // of its own size; 0: as large as there is room, all of it
+	Whole         bool // that was asked for: on a narrow screen, too, where texts are too small to read
 
 	lanes int
 	texts []area // where figures are
@@ -296,7 +297,7 @@ func (p *picture) zoom(asked string, address func(zoom string) string) error {
 		if err != nil || !slices.Contains(zooms, n) {
 			return refuse(http.StatusBadRequest, "zoom: want one of %v", zooms)
 		}
-		p.Percent = n
+		p.Percent, p.Whole = n, n == 0
 	}
 	for _, n := range zooms {
 		text := fmt.Sprint(n, " %")
@@ -318,10 +319,10 @@ func (p *picture) shownWidth() int {
 // fitting is the class of a picture by how it fits in.
 func (p *picture) fitting() string {
 	class := "own"
-	if p.Percent == 0 && p.Width <= mostFitting {
-		class = "fit"
-	} else if p.Percent == 0 {
+	if p.Whole {
 		class = "whole"
+	} else if p.Percent == 0 {
+		class = "fit"
 	}
 	if p.Live {
 		class += " live"
