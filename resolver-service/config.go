@@ -161,12 +161,12 @@ func (i Identity) bundle(log *slog.Logger) func(context.Context) (string, []stri
 
 // zone asks the pod's resolver for the zone; nil outside of Kubernetes, and where nothing is said to
 // forward queries here.
-func (c Config) zone() func(context.Context) error {
+func (c Config) zone(by *net.Resolver) func(context.Context) error {
 	if len(c.Listen.DNS) == 0 || len(c.DNS.Forwarders) == 0 || os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return nil
 	}
 	return func(ctx context.Context) error {
-		_, err := net.DefaultResolver.LookupNS(ctx, c.Domain+".")
+		_, err := by.LookupNS(ctx, c.Domain+".")
 		return err
 	}
 }

@@ -1,6 +1,7 @@
 package resolverservice
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -328,5 +329,30 @@ func TestAnAddressForDNSThatIsTakenIsNamed(t *testing.T) {
 	err = New(answering(t, "{address: '127.0.0.1:0', tls: true}", "dns: {tls: {cert: /nonexistent/a, key: /nonexistent/b}}\n"), west.log).Listen()
 	if err == nil || !strings.HasPrefix(err.Error(), "dns.tls: stat /nonexistent/a: no such file or directory; name a certificate") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTheZoneIsAskedForAsPodsDo has a resolver lead to the service, as CoreDNS does, and to nobody.
+func TestTheZoneIsAskedForAsPodsDo(t *testing.T) {
+	west := start(t, answering(t, "'127.0.0.1:0'", "dns: {forwarders: 127.0.0.9}\n"), nil)
+	if west.cfg.zone(net.DefaultResolver) != nil {
+		t.Error("it is asked for outside of Kubernetes")
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+	unforwarded := *west.cfg
+	unforwarded.DNS.Forwarders = nil
+	if unforwarded.zone(net.DefaultResolver) != nil {
+		t.Error("it is asked for though nothing forwards queries")
+	}
+	through := func(at string) error {
+		return west.cfg.zone(&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, at)
+		}})(t.Context())
+	}
+	if err := through(west.Addr("dns").String()); err != nil {
+		t.Errorf("by a resolver that forwards the zone: %v", err)
+	}
+	if through("127.0.0.1:1") == nil {
+		t.Error("the zone is found where nobody answers")
 	}
 }

@@ -88,7 +88,7 @@ func (s *Service) buildResolver() (err error) {
 	}
 	s.checks = &answers.Checks{
 		Inventory: inventory, Objects: r.objects, Store: s.store, Accounts: &s.accounts, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain),
-		Bundle: s.cfg.Identity.bundle(s.log), Zone: s.cfg.zone(),
+		Bundle: s.cfg.Identity.bundle(s.log), Zone: s.cfg.zone(net.DefaultResolver),
 	}
 	s.buildLink(inventory.Lacking)
 	status := answers.Status{Now: s.status, Facts: s.checks.Facts, Files: answers.SupportFiles(s.cfg, s.registry, answers.Process{Version: s.cfg.Version, Started: s.started, OpenFiles: process.OpenFiles()})}
