@@ -230,7 +230,7 @@ func Parse(file string, text []byte) (*Config, error) {
 	}
 	cfg.setDefaults()
 	cfg.place(file)
-	cfg.check(doc)
+	checker{cfg, doc}.check()
 	if err := doc.Err(); err != nil {
 		return nil, err
 	}

@@ -17,108 +17,114 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
-// check adds to the document what its syntax can't tell.
-func (c *Config) check(doc *strict.Document) {
-	c.checkNames(doc)
-	c.checkStore(doc)
-	c.checkInstances(doc)
-	c.checkReplicas(doc)
-	c.checkListen(doc)
-	for _, e := range c.edges() {
-		if e.Check != nil {
-			e.Check(doc)
-		}
-	}
-	c.checkIdentity(doc)
-	c.checkDestinations(doc)
-	oneOf(doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
-	oneOf(doc, "guard", c.Guard, catalog.GuardOff.String(), catalog.GuardObserve.String(), catalog.GuardEnforce.String())
-	oneOf(doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
-	oneOf(doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
-	oneOf(doc, "log.format", c.Log.Format, "text", "json")
-	doc.Merge("policies", c.Policies.Check())
-	if k := c.Policies.Kubernetes; k != nil && !doc.Wrong("policies.kubernetes") {
-		doc.Merge("policies.kubernetes", apiserver.Config{Kubeconfig: k.Kubeconfig, Context: k.Context}.Look())
-	}
-	if k := c.Instances.Kubernetes; c.Policies.Kubernetes.NeedsAccounts() && (k == nil || !k.ServiceAccounts) {
-		doc.Refuse("policies.kubernetes.kinds", "istio and linkerd name callers by service accounts, which nothing reads", "write instances: {kubernetes: {serviceAccounts: true}}")
-	}
-	doc.Merge("tracing", c.Tracing.Check())
+// checker finds the mistakes in a configuration that the syntax of its document can't tell.
+type checker struct {
+	*Config
+	doc *strict.Document
 }
 
-func (c *Config) checkNames(doc *strict.Document) {
+// check adds to the document what its syntax can't tell.
+func (c checker) check() {
+	c.checkNames()
+	c.checkStore()
+	c.checkInstances()
+	c.checkReplicas()
+	c.checkListen()
+	for _, e := range c.edges() {
+		if e.Check != nil {
+			e.Check(c.doc)
+		}
+	}
+	c.checkIdentity()
+	c.checkDestinations()
+	oneOf(c.doc, "defaultSelection", c.DefaultSelection, selectLocal, selectNone)
+	oneOf(c.doc, "guard", c.Guard, catalog.GuardOff.String(), catalog.GuardObserve.String(), catalog.GuardEnforce.String())
+	oneOf(c.doc, "locality", c.Locality, catalog.NoLocality.String(), catalog.PreferZone.String())
+	oneOf(c.doc, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(c.doc, "log.format", c.Log.Format, "text", "json")
+	c.doc.Merge("policies", c.Policies.Check())
+	if k := c.Policies.Kubernetes; k != nil && !c.doc.Wrong("policies.kubernetes") {
+		c.doc.Merge("policies.kubernetes", apiserver.Config{Kubeconfig: k.Kubeconfig, Context: k.Context}.Look())
+	}
+	if k := c.Instances.Kubernetes; c.Policies.Kubernetes.NeedsAccounts() && (k == nil || !k.ServiceAccounts) {
+		c.doc.Refuse("policies.kubernetes.kinds", "istio and linkerd name callers by service accounts, which nothing reads", "write instances: {kubernetes: {serviceAccounts: true}}")
+	}
+	c.doc.Merge("tracing", c.Tracing.Check())
+}
+
+func (c checker) checkNames() {
 	if c.Cluster == "" {
-		if !doc.Has("cluster") {
-			doc.Refuse("cluster", "is missing", "name this cluster as other clusters' Cluster objects name it: \"cluster: west\"")
+		if !c.doc.Has("cluster") {
+			c.doc.Refuse("cluster", "is missing", "name this cluster as other clusters' Cluster objects name it: \"cluster: west\"")
 		}
 	} else if err := catalog.CheckCluster(c.Cluster); err != nil {
-		doc.Refuse("cluster", err.Error(), "give the cluster another name")
+		c.doc.Refuse("cluster", err.Error(), "give the cluster another name")
 	}
 	if err := catalog.CheckDomain(c.Domain); err != nil {
-		doc.Refuse("domain", err.Error(), "write a domain such as "+catalog.DefaultDomain)
+		c.doc.Refuse("domain", err.Error(), "write a domain such as "+catalog.DefaultDomain)
 	}
 	for i, s := range c.Operators {
 		if _, err := catalog.ParseApp(s); err != nil && s != "" {
-			doc.Refuse(fmt.Sprintf("operators[%d]", i), err.Error(), "write namespace/app-id, such as "+identity.CLIApp("").String())
+			c.doc.Refuse(fmt.Sprintf("operators[%d]", i), err.Error(), "write namespace/app-id, such as "+identity.CLIApp("").String())
 		}
 	}
 }
 
-func (c *Config) checkListen(doc *strict.Document) {
-	if c.Listen.empty() && !doc.Wrong("listen") {
-		doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul, admin or debug with an address, or leave listen out for all of them")
+func (c checker) checkListen() {
+	if c.Listen.empty() && !c.doc.Wrong("listen") {
+		c.doc.Refuse("listen", "nothing would run", "name resolver, dns, gateway, consul, admin or debug with an address, or leave listen out for all of them")
 	}
 	for _, e := range c.edges() {
 		for _, l := range e.Listen {
 			if path, ok := edge.UnixPath(l.Address); ok && (l.Name == "resolver" || l.Name == "operator") {
 				if !filepath.IsAbs(path) {
-					doc.Refuse("listen."+l.Name, fmt.Sprintf("%q has no absolute path", l.Address), "write unix:///path/to/socket")
+					c.doc.Refuse("listen."+l.Name, fmt.Sprintf("%q has no absolute path", l.Address), "write unix:///path/to/socket")
 				}
 			} else if l.Name == "operator" {
-				doc.Refuse("listen.operator", fmt.Sprintf("%q is no unix socket", l.Address), "write unix:///path/to/socket, or "+operatorOff)
+				c.doc.Refuse("listen.operator", fmt.Sprintf("%q is no unix socket", l.Address), "write unix:///path/to/socket, or "+operatorOff)
 			} else if e.Open == nil && l.Address != "" {
-				edge.CheckAddress(doc, "listen."+l.Name, l.Address, cmp.Or(e.Example, DefaultResolver))
+				edge.CheckAddress(c.doc, "listen."+l.Name, l.Address, cmp.Or(e.Example, DefaultResolver))
 			}
 		}
 	}
 }
 
-func (c *Config) checkIdentity(doc *strict.Document) {
+func (c checker) checkIdentity() {
 	if err := catalog.CheckNamespace(c.Identity.Namespace); err != nil {
-		doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
+		c.doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
 	}
-	if !doc.Wrong("identity.trustAnchorsFrom") {
+	if !c.doc.Wrong("identity.trustAnchorsFrom") {
 		own, err := c.Identity.config(slog.New(slog.DiscardHandler))
 		if err == nil {
 			err = own.Check()
 		}
-		doc.Merge("identity", err)
+		c.doc.Merge("identity", err)
 	}
 	for i, d := range c.Identity.TrustDomains {
 		if err := identity.CheckTrustDomain(d); err != nil && d != "" {
-			doc.Refuse(fmt.Sprintf("identity.trustDomains[%d]", i), err.Error(), "write a trust domain such as shop.example")
+			c.doc.Refuse(fmt.Sprintf("identity.trustDomains[%d]", i), err.Error(), "write a trust domain such as shop.example")
 		}
 	}
 	at := c.Listen.Resolver
 	if _, unix := edge.UnixPath(at); c.Identity.Insecure && !c.Identity.InsecureExposed && at != "" && !unix && !edge.OnLoopback(at) {
-		doc.Refuse("identity.insecure", "without certificates everybody who reaches listen.resolver, "+at+", is an operator",
+		c.doc.Refuse("identity.insecure", "without certificates everybody who reaches listen.resolver, "+at+", is an operator",
 			"listen on 127.0.0.1, give the service a certificate, or write insecureExposed: true beside it")
 	}
 }
 
 // checkGateway adds to the document what is wrong with the gateway and listen.apps.
-func (c *Config) checkGateway(doc *strict.Document) {
-	c.checkApps(doc)
-	checkCounts(doc, "gateway", map[string]int{
+func (c checker) checkGateway() {
+	c.checkApps()
+	checkCounts(c.doc, "gateway", map[string]int{
 		"maxConnections": c.Gateway.MaxConnections, "maxPerSource": c.Gateway.MaxPerSource, "maxHellos": c.Gateway.MaxHellos,
 	})
 	for i, address := range c.Gateway.Advertise {
 		if _, err := catalog.CheckGateway(address); err != nil {
-			doc.Refuse(fmt.Sprintf("gateway.advertise[%d]", i), err.Error(), "write host:port at which other clusters reach the gateway")
+			c.doc.Refuse(fmt.Sprintf("gateway.advertise[%d]", i), err.Error(), "write host:port at which other clusters reach the gateway")
 		}
 	}
 	if g := c.Gateway; g.MaxConnections > 0 && g.MaxPerSource > g.MaxConnections {
-		doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
+		c.doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
 	}
 }
 

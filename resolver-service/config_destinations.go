@@ -27,27 +27,27 @@ type Delegate struct {
 // mostOfDelegate is how many instances of one app a delegate may register from one source.
 const mostOfDelegate = 100_000
 
-func (c *Config) checkDestinations(doc *strict.Document) {
-	networks(doc, "gateway.allow", c.Gateway.Allow)
+func (c checker) checkDestinations() {
+	networks(c.doc, "gateway.allow", c.Gateway.Allow)
 	for i, d := range c.Instances.Delegates {
 		path := fmt.Sprintf("instances.delegates[%d]", i)
-		if doc.Wrong(path) {
+		if c.doc.Wrong(path) {
 			continue
 		}
-		if len(networks(doc, path+".networks", d.Networks)) == 0 && len(d.Networks) == 0 {
-			doc.Refuse(path, "has no networks, so it holds for no registration", "write networks: [203.0.113.7/32], which the registrations come from")
+		if len(networks(c.doc, path+".networks", d.Networks)) == 0 && len(d.Networks) == 0 {
+			c.doc.Refuse(path, "has no networks, so it holds for no registration", "write networks: [203.0.113.7/32], which the registrations come from")
 		}
 		if len(d.Apps) == 0 {
-			doc.Refuse(path, "has no apps, so it holds for no registration", "write apps: [shop/orders], or [\"shop/*\"] for a namespace, or [\"*\"] for all")
+			c.doc.Refuse(path, "has no apps, so it holds for no registration", "write apps: [shop/orders], or [\"shop/*\"] for a namespace, or [\"*\"] for all")
 		}
 		for j, pattern := range d.Apps {
 			if err := checkPattern(pattern); err != nil {
-				doc.Refuse(fmt.Sprintf("%s.apps[%d]", path, j), err.Error(), "write namespace/app-id, such as shop/orders, or \"shop/*\", or \"*\"")
+				c.doc.Refuse(fmt.Sprintf("%s.apps[%d]", path, j), err.Error(), "write namespace/app-id, such as shop/orders, or \"shop/*\", or \"*\"")
 			}
 		}
-		networks(doc, path+".addresses", d.Addresses)
+		networks(c.doc, path+".addresses", d.Addresses)
 		if d.Most < 0 || d.Most > mostOfDelegate {
-			doc.Refuse(path+".most", fmt.Sprintf("%d is out of bounds", d.Most), fmt.Sprintf("write a number from 1 to %d, or leave it out for %d", mostOfDelegate, stream.DefaultMaxInstances))
+			c.doc.Refuse(path+".most", fmt.Sprintf("%d is out of bounds", d.Most), fmt.Sprintf("write a number from 1 to %d, or leave it out for %d", mostOfDelegate, stream.DefaultMaxInstances))
 		}
 	}
 }

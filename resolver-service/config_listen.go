@@ -8,23 +8,22 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
 // checkResolver adds to the document what is wrong with the resolver.
-func (c *Config) checkResolver(doc *strict.Document) {
-	checkCounts(doc, "resolver", map[string]int{
+func (c checker) checkResolver() {
+	checkCounts(c.doc, "resolver", map[string]int{
 		"maxConnections": c.Resolver.MaxConnections, "maxConnectionsPerClient": c.Resolver.MaxConnectionsPerClient,
 	})
-	if c.Resolver.SocketMode == "" || doc.Wrong("resolver.socketMode") {
+	if c.Resolver.SocketMode == "" || c.doc.Wrong("resolver.socketMode") {
 		return
 	}
 	if _, ok := edge.UnixPath(c.Listen.Resolver); !ok {
-		doc.Refuse("resolver.socketMode", "listen.resolver is no unix socket", "write listen: {resolver: \"unix:///run/isthmus/resolver.sock\"}, or leave socketMode out")
+		c.doc.Refuse("resolver.socketMode", "listen.resolver is no unix socket", "write listen: {resolver: \"unix:///run/isthmus/resolver.sock\"}, or leave socketMode out")
 	}
 	if _, err := parseSocketMode(c.Resolver.SocketMode); err != nil {
-		doc.Refuse("resolver.socketMode", err.Error(), "write octal digits in quotes, such as \"0660\"")
+		c.doc.Refuse("resolver.socketMode", err.Error(), "write octal digits in quotes, such as \"0660\"")
 	}
 }
 
@@ -55,24 +54,24 @@ type AppListener struct {
 
 // checkApps adds to the document what is wrong with listen.apps, but for addresses that
 // are none.
-func (c *Config) checkApps(doc *strict.Document) {
+func (c checker) checkApps() {
 	first := map[string]int{}
 	for i, l := range c.Listen.Apps {
 		path := fmt.Sprintf("listen.apps[%d]", i)
-		if doc.Wrong(path) {
+		if c.doc.Wrong(path) {
 			continue
 		}
 		if l.Address == "" {
-			doc.Refuse(path, "has no address", "write {address: \"10.0.0.7:50002\", app: shop/orders}")
+			c.doc.Refuse(path, "has no address", "write {address: \"10.0.0.7:50002\", app: shop/orders}")
 		}
 		if j, doubled := first[l.Address]; doubled && l.Address != "" && !strings.HasSuffix(l.Address, ":0") {
-			doc.Refuse(path, fmt.Sprintf("has the address of listen.apps[%d], %s", j, l.Address), "give each app an address of its own")
+			c.doc.Refuse(path, fmt.Sprintf("has the address of listen.apps[%d], %s", j, l.Address), "give each app an address of its own")
 		} else {
 			first[l.Address] = i
 		}
 		app, err := catalog.ParseApp(l.App)
 		if err = cmp.Or(err, app.CheckHost()); err != nil {
-			doc.Refuse(path, "leads to no app: "+err.Error(), "write app: namespace/app-id, such as shop/orders")
+			c.doc.Refuse(path, "leads to no app: "+err.Error(), "write app: namespace/app-id, such as shop/orders")
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/admin"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console"
@@ -43,7 +44,7 @@ func (c *Config) resolverEdge() edge.Edge {
 	return edge.Edge{
 		Name: "resolver", Listen: c.listenResolver(),
 		Claim: edge.Claim{Key: "resolver.maxConnections", Max: c.Resolver.MaxConnections, Default: defaultConnections},
-		Check: c.checkResolver,
+		Check: func(doc *strict.Document) { checker{c, doc}.checkResolver() },
 	}
 }
 
@@ -59,7 +60,7 @@ func (c *Config) gatewayEdge() edge.Edge {
 			Key: "gateway.maxConnections", Max: c.Gateway.MaxConnections, Default: defaultGatewayConnections, Cost: descriptorsPerGatewayConnection, Joint: true,
 			Beside: func(limit int) int { return gateway.Descriptors(maxPeers(limit), len(listen)) },
 		},
-		Check: c.checkGateway,
+		Check: func(doc *strict.Document) { checker{c, doc}.checkGateway() },
 	}
 }
 

@@ -86,24 +86,24 @@ const maxMetadata = 64 << 10
 func (c *Config) kubernetesEdge() edge.Edge {
 	return edge.Edge{
 		Name: "kubernetes", Listen: edge.At("kubernetes", c.Listen.Kubernetes), Example: exampleKubernetes,
-		Claim: edge.Claim{Default: 64, Part: 64}, Check: c.checkKubernetes,
+		Claim: edge.Claim{Default: 64, Part: 64}, Check: func(doc *strict.Document) { checker{c, doc}.checkKubernetes() },
 	}
 }
 
 // checkKubernetes adds to the document what is wrong with the listener and its settings.
-func (c *Config) checkKubernetes(doc *strict.Document) {
+func (c checker) checkKubernetes() {
 	at := c.Listen.Kubernetes
-	if at != "" && !doc.Wrong("listen.kubernetes") && !edge.OnLoopback(at) {
-		doc.Refuse("listen.kubernetes", at+" is not on loopback, and others could show it tokens that they have seen", "write "+exampleKubernetes+": kubectl port-forward and isthmus --kubeconfig lead there")
+	if at != "" && !c.doc.Wrong("listen.kubernetes") && !edge.OnLoopback(at) {
+		c.doc.Refuse("listen.kubernetes", at+" is not on loopback, and others could show it tokens that they have seen", "write "+exampleKubernetes+": kubectl port-forward and isthmus --kubeconfig lead there")
 	}
 	if at == "" && (c.Kubernetes != Kubernetes{}) {
-		doc.Refuse("kubernetes", "is for listen.kubernetes, which is not there", "write listen: {kubernetes: "+exampleKubernetes+"}, or leave it out")
+		c.doc.Refuse("kubernetes", "is for listen.kubernetes, which is not there", "write listen: {kubernetes: "+exampleKubernetes+"}, or leave it out")
 		return
 	}
-	if at == "" || doc.Wrong("kubernetes") {
+	if at == "" || c.doc.Wrong("kubernetes") {
 		return
 	}
-	doc.Merge("kubernetes", apiserver.Config(c.Kubernetes).Look())
+	c.doc.Merge("kubernetes", apiserver.Config(c.Kubernetes).Look())
 }
 
 // kubernetesPart serves what verbs has.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/identity"
-	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
 
 // Replicas says that this is one of several resolver services of one cluster, which
@@ -68,24 +67,24 @@ var ownStores = map[string]string{
 }
 
 // checkReplicas refuses what several replicas can't do as one.
-func (c *Config) checkReplicas(doc *strict.Document) {
+func (c checker) checkReplicas() {
 	if c.Replicas == nil {
 		if c.Instances.Etcd != nil {
-			doc.Refuse("instances.etcd", "is where replicas share what sidecars register, and this is the only service",
+			c.doc.Refuse("instances.etcd", "is where replicas share what sidecars register, and this is the only service",
 				"write \"replicas: {name: a}\", with another name in each, or leave instances.etcd out")
 		}
 		return
 	}
 	name := c.Replicas.Name
 	if name == "" || len(name) > longestName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		doc.Refuse("replicas.name", fmt.Sprintf("%q is no name", name), "write one such as resolver-1")
+		c.doc.Refuse("replicas.name", fmt.Sprintf("%q is no name", name), "write one such as resolver-1")
 	}
 	if why, own := ownStores[c.Store.Name()]; own {
-		doc.Refuse("replicas", fmt.Sprintf("store %s %s", c.Store.Name(), why),
+		c.doc.Refuse("replicas", fmt.Sprintf("store %s %s", c.Store.Name(), why),
 			"keep the objects in consul, etcd, kubernetes or dapr, or leave replicas out and run one service")
 	}
 	if i := c.Instances; i.Kubernetes == nil && i.Consul == nil && i.Etcd == nil {
-		doc.Refuse("replicas", "no source of instances is shared: a sidecar that registers with one replica would be unknown to the others",
+		c.doc.Refuse("replicas", "no source of instances is shared: a sidecar that registers with one replica would be unknown to the others",
 			"write \"instances: {etcd: {endpoints: [\"127.0.0.1:2379\"]}}\", or kubernetes or consul where every sidecar is known to it")
 	}
 }

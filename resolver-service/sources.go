@@ -7,7 +7,6 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/live"
-	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
@@ -29,25 +28,25 @@ type Instances struct {
 	Delegates  []Delegate         `yaml:"delegates"`
 }
 
-func (c *Config) checkInstances(doc *strict.Document) {
-	if c.Declared.Annotations && c.Instances.Kubernetes == nil && !doc.Wrong("instances") {
-		doc.Refuse("declared.annotations", "nothing reads pods here", "write instances: {kubernetes: {}}, or leave it out")
+func (c checker) checkInstances() {
+	if c.Declared.Annotations && c.Instances.Kubernetes == nil && !c.doc.Wrong("instances") {
+		c.doc.Refuse("declared.annotations", "nothing reads pods here", "write instances: {kubernetes: {}}, or leave it out")
 	}
 	silent := slog.New(slog.DiscardHandler)
-	if k := c.Instances.Kubernetes; k != nil && !doc.Wrong("instances.kubernetes") {
+	if k := c.Instances.Kubernetes; k != nil && !c.doc.Wrong("instances.kubernetes") {
 		_, err := kubernetes.New(*k, silent)
-		doc.Merge("instances.kubernetes", err)
+		c.doc.Merge("instances.kubernetes", err)
 	}
-	if k := c.Instances.Consul; k != nil && !doc.Wrong("instances.consul") {
+	if k := c.Instances.Consul; k != nil && !c.doc.Wrong("instances.consul") {
 		_, err := consul.New(*k, silent)
-		doc.Merge("instances.consul", err)
+		c.doc.Merge("instances.consul", err)
 	}
-	if e := c.Instances.Etcd; e != nil && !doc.Wrong("instances.etcd") {
+	if e := c.Instances.Etcd; e != nil && !c.doc.Wrong("instances.etcd") {
 		source, err := etcd.Open(*e, "any", "any", silent)
 		if err == nil {
 			err = source.Close()
 		}
-		doc.Merge("instances.etcd", err)
+		c.doc.Merge("instances.etcd", err)
 	}
 }
 

@@ -160,7 +160,7 @@ func LoadStore(path string) (Store, error) {
 	}
 	cfg.setDefaults()
 	cfg.place(path)
-	cfg.checkStore(doc)
+	checker{cfg, doc}.checkStore()
 	return cfg.Store, doc.Err()
 }
 
@@ -173,22 +173,22 @@ func (c *Config) defaultStore() {
 	}
 }
 
-func (c *Config) checkStore(doc *strict.Document) {
+func (c checker) checkStore() {
 	chosen := c.Store.chosen()
 	if len(chosen) > 1 {
 		var names []string
 		for _, b := range chosen {
 			names = append(names, b.name)
 		}
-		doc.Refuse("store", strings.Join(names, " and ")+" exclude each other", "keep one of them")
+		c.doc.Refuse("store", strings.Join(names, " and ")+" exclude each other", "keep one of them")
 		return
 	}
-	if f := c.Store.File; f != nil && f.Path == "" && !doc.Has("store.file.path") {
-		doc.Refuse("store.file.path", "is missing", "name the directory with the objects' YAML files")
+	if f := c.Store.File; f != nil && f.Path == "" && !c.doc.Has("store.file.path") {
+		c.doc.Refuse("store.file.path", "is missing", "name the directory with the objects' YAML files")
 	}
 	for _, b := range chosen {
-		if path := "store." + b.name; !doc.Wrong(path) {
-			doc.Merge(path, b.check())
+		if path := "store." + b.name; !c.doc.Wrong(path) {
+			c.doc.Merge(path, b.check())
 		}
 	}
 }

@@ -48,7 +48,7 @@ in it. INDEX.txt lists the files, and what could not be read.`,
 		all := bundle.New(now)
 		cluster := c.addAnswers(cmd, all)
 		if options.OnKubernetes() {
-			c.addNamespace(cmd, options, all)
+			addNamespace(c, cmd, options, all)
 		}
 		if all.Empty() || cmd.Context().Err() != nil {
 			return fmt.Errorf("nothing could be read: %s", strings.Join(all.Missing(), "; "))
@@ -138,7 +138,7 @@ func runOther(cmd *cobra.Command, args []string) ([]byte, error) {
 }
 
 // addNamespace adds what Kubernetes tells of the service's pods.
-func (c *connection) addNamespace(cmd *cobra.Command, o client.Options, to *bundle.Bundle) {
+func addNamespace(c *connection, cmd *cobra.Command, o client.Options, to *bundle.Bundle) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), toWrite)
 	defer cancel()
 	cluster, err := kube.Open(o.Kubeconfig, o.KubeContext)

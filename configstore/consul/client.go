@@ -50,7 +50,7 @@ func consistent(ctx context.Context) *api.QueryOptions {
 }
 
 // policy is the rules that a token needs, as Consul's ACLs have them.
-func (s *Store) policy(access string) string {
+func policy(s *Store, access string) string {
 	if s.scope.All() || access == "write" {
 		return fmt.Sprintf("key_prefix %q { policy = %q }", s.base(), access)
 	}

@@ -105,7 +105,7 @@ func (s *Store) failed(ctx context.Context, tried string, err error) error {
 	default:
 		err = cause // of the heartbeat
 	}
-	return fmt.Errorf("store consul: %s at %s: %w", tried, s.config.Address, agent.Explain(err, s.policy("read")))
+	return fmt.Errorf("store consul: %s at %s: %w", tried, s.config.Address, agent.Explain(err, policy(s, "read")))
 }
 
 // base is what the keys of all objects begin with, in this Consul.

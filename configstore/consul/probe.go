@@ -45,7 +45,7 @@ func (s *Store) mayWrite(ctx context.Context) error {
 		err = errors.New("it accepted a write for a revision that can't be")
 	}
 	if err == nil {
-		err = s.refused(answer.Errors)
+		err = refused(s, answer.Errors)
 	}
 	if err == configstore.ErrRaced {
 		return nil

@@ -117,7 +117,7 @@ func (s *Store) commit(ctx context.Context, edits []configstore.Edit, ops api.KV
 	case err != nil:
 		return nil, fmt.Errorf("%w; whether it was written is not known: read it again", err)
 	case !ok:
-		return nil, s.refused(answer.Errors)
+		return nil, refused(s, answer.Errors)
 	}
 	indexes := make(map[string]uint64, len(answer.Results))
 	for _, p := range answer.Results {
@@ -139,10 +139,10 @@ func largest(edits []configstore.Edit) string {
 }
 
 // refused is why a transaction was not made.
-func (s *Store) refused(errs api.TxnErrors) error {
+func refused(s *Store, errs api.TxnErrors) error {
 	denied := slices.IndexFunc(errs, func(e *api.TxnError) bool { return strings.Contains(e.What, "Permission denied") })
 	if denied >= 0 {
-		return fmt.Errorf("%s: %w (%w); give the token %s", errs[denied].What, configstore.ErrReadOnly, configstore.ErrDenied, s.policy("write"))
+		return fmt.Errorf("%s: %w (%w); give the token %s", errs[denied].What, configstore.ErrReadOnly, configstore.ErrDenied, policy(s, "write"))
 	}
 	if slices.ContainsFunc(errs, func(e *api.TxnError) bool { return strings.Contains(e.What, "index is stale") }) {
 		return configstore.ErrRaced

@@ -335,13 +335,13 @@ func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
 		return catalog.Decision{Outcome: catalog.NotReady, Reason: "the config store's full set has not arrived yet"}
 	}
 	if _, holds := v.Entries.Get(app); !holds && caller == app {
-		return t.resolveSelf(app, v.Revision)
+		return resolveSelf(t, app, v.Revision)
 	}
 	return v.Explain(app)
 }
 
 // resolveSelf is rule 1 for an app without a selection of its own.
-func (t *Topology) resolveSelf(app catalog.App, revision uint64) catalog.Decision {
+func resolveSelf(t *Topology, app catalog.App, revision uint64) catalog.Decision {
 	e, err := t.Self(context.Background(), app)
 	if err != nil {
 		return catalog.Decision{Outcome: catalog.NotReady, Reason: "the service is stopping"}

@@ -60,7 +60,7 @@ func (q *request) catalogService() (any, error) {
 		return nil, err
 	}
 	all := []*api.CatalogService{}
-	for _, e := range q.tagged(r.entries) {
+	for _, e := range tagged(q, r.entries) {
 		n, s := e.Node, e.Service
 		all = append(all, &api.CatalogService{
 			ID: n.ID, Node: n.Node, Address: n.Address, Datacenter: n.Datacenter, TaggedAddresses: n.TaggedAddresses, NodeMeta: n.Meta,

@@ -81,7 +81,7 @@ func (q *request) instances(r *record, onlyPassing bool) (answer any, callable b
 	if q.filter == "" && !q.query.Has("tag") {
 		return r.body(onlyPassing), slices.ContainsFunc(r.entries, passes), nil
 	}
-	entries := q.tagged(r.entries)
+	entries := tagged(q, r.entries)
 	if onlyPassing {
 		entries = passingOnly(entries)
 	}
@@ -90,7 +90,7 @@ func (q *request) instances(r *record, onlyPassing bool) (answer any, callable b
 }
 
 // tagged are the entries with every tag that is asked for, in any case.
-func (q *request) tagged(all []*api.ServiceEntry) []*api.ServiceEntry {
+func tagged(q *request, all []*api.ServiceEntry) []*api.ServiceEntry {
 	return slices.DeleteFunc(slices.Clone(all), func(e *api.ServiceEntry) bool {
 		return slices.ContainsFunc(q.query["tag"], func(want string) bool {
 			return want != "" && !slices.ContainsFunc(e.Service.Tags, func(t string) bool { return strings.EqualFold(t, want) })

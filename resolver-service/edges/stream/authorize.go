@@ -48,7 +48,7 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 		err := s.addOperatorDetails(ctx, caller, app, &d)
 		if err == nil {
 			var notes []string
-			notes, err = s.notes(ctx, caller, app, &d)
+			notes, err = noting{s}.notes(ctx, caller, app, &d)
 			d.Notes = append(d.Notes, notes...)
 		}
 		if err != nil {
@@ -81,7 +81,7 @@ func (s *Server) resolveFromCluster(ctx context.Context, operator bool, cluster 
 	d, err := s.topology.ResolveFrom(ctx, cluster, caller, app)
 	if err == nil {
 		var more []string
-		more, err = s.notes(ctx, app, app, &d)
+		more, err = noting{s}.notes(ctx, app, app, &d)
 		d.Notes = append(d.Notes, more...)
 	}
 	if err != nil {

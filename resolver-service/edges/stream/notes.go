@@ -8,9 +8,12 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// noting makes notes for operators.
+type noting struct{ *Server }
+
 // notes are what the service knows of the two apps of a lookup that the decision doesn't say:
 // sidecars that are missing, that wait for their app, or that other clusters can't call.
-func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.Decision) ([]string, error) {
+func (s noting) notes(ctx context.Context, caller, app catalog.App, d *catalog.Decision) ([]string, error) {
 	states, err := s.topology.Inventory().AppStates(ctx, []catalog.App{app})
 	if err != nil {
 		return nil, err
@@ -47,7 +50,7 @@ func (s *Server) notes(ctx context.Context, caller, app catalog.App, d *catalog.
 
 // objectNotes are about what decides: a selection that is refused, and a lookup that no other
 // cluster is asked for. Where no version of the selection is in force, that is the reason.
-func (s *Server) objectNotes(caller catalog.App, d *catalog.Decision) (notes []string) {
+func (s noting) objectNotes(caller catalog.App, d *catalog.Decision) (notes []string) {
 	if s.cfg.Refusal != nil {
 		key := catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: caller.Namespace, Name: caller.ID}
 		switch why, inForce := s.cfg.Refusal(key); {
@@ -64,7 +67,7 @@ func (s *Server) objectNotes(caller catalog.App, d *catalog.Decision) (notes []s
 }
 
 // callerNotes are those of the calling app.
-func (s *Server) callerNotes(caller catalog.App) []string {
+func (s noting) callerNotes(caller catalog.App) []string {
 	all := s.Sidecars(func(a catalog.App) bool { return a == caller })
 	if len(all) == 0 {
 		return []string{fmt.Sprintf("no sidecar of %s is connected here: this is what one would get; see that its Configuration names isthmus and this service", caller)}
@@ -76,7 +79,7 @@ func (s *Server) callerNotes(caller catalog.App) []string {
 }
 
 // namesakes are at most maxListed apps with the same app-id that run in other namespaces here.
-func (s *Server) namesakes(ctx context.Context, app catalog.App) ([]catalog.App, error) {
+func (s noting) namesakes(ctx context.Context, app catalog.App) ([]catalog.App, error) {
 	apps, err := s.topology.Inventory().Apps(ctx)
 	if err != nil {
 		return nil, err

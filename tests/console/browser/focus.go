@@ -48,15 +48,15 @@ type box struct{ X, Y, Width, Height float64 }
 func (p *Page) focusShows(id cdp.BackendNodeID) bool {
 	p.t.Helper()
 	place := Evaluate[box](p, `(() => { const b = document.activeElement.getBoundingClientRect(); return {X: b.x, Y: b.y, Width: b.width, Height: b.height} })()`)
-	with := p.still()
+	with := still(p)
 	Evaluate[bool](p, "document.activeElement.blur() || true")
-	without := p.still()
+	without := still(p)
 	call(p, dom.Focus, dom.FocusParams{BackendNodeID: id})
 	return edgeDiffers(with, without, place)
 }
 
 // still is the viewport as it is shown, with what moves at its end.
-func (p *Page) still() image.Image {
+func still(p *Page) image.Image {
 	p.t.Helper()
 	Evaluate[bool](p, "document.getAnimations().forEach(a => { try { a.finish() } catch {} }) || true") // endless ones go on
 	shown, err := png.Decode(bytes.NewReader(run(p, "screenshot", chromedp.CaptureScreenshot())))

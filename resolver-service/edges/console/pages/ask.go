@@ -122,7 +122,7 @@ func (r *request) graph(req *v1alpha1.GraphRequest) (*v1alpha1.GraphResponse, er
 	if err != nil {
 		return nil, err
 	}
-	return g, r.addSeen(g)
+	return g, addSeen(r, g)
 }
 
 // wholeGraph is [request.graph] of everything.
@@ -144,10 +144,10 @@ func (r *request) wholeGraph() (*v1alpha1.GraphResponse, error) {
 	g := &v1alpha1.GraphResponse{
 		Cluster: kept.GetCluster(), Calls: slices.Clone(kept.GetCalls()), Apps: slices.Clone(kept.GetApps()), Clusters: slices.Clone(kept.GetClusters()),
 	}
-	return g, r.addSeen(g)
+	return g, addSeen(r, g)
 }
 
-func (r *request) addSeen(g *v1alpha1.GraphResponse) error {
+func addSeen(r *request, g *v1alpha1.GraphResponse) error {
 	seen, _, err := r.calls(&v1alpha1.CallsRequest{Seen: true})
 	show.AddSeen(g, seen)
 	return err

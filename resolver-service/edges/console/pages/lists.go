@@ -164,7 +164,7 @@ type callList struct {
 }
 
 // callsUntil are the calls that are wanted, so many at most: the rest is not read.
-func (r *request) callsUntil(most int, req *v1alpha1.CallsRequest, wanted func(*v1alpha1.Call) bool) (all []*v1alpha1.Call, err error) {
+func callsUntil(r *request, most int, req *v1alpha1.CallsRequest, wanted func(*v1alpha1.Call) bool) (all []*v1alpha1.Call, err error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Calls(ctx, req)
@@ -192,7 +192,7 @@ func callsPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v := &callList{Search: strings.TrimSpace(r.FormValue("q")), Only: r.FormValue("only"), Row: row, Now: r.now}
-	all, err := r.callsUntil(row+mostRows+1, &v1alpha1.CallsRequest{Seen: v.Only == "seen"}, func(c *v1alpha1.Call) bool {
+	all, err := callsUntil(r, row+mostRows+1, &v1alpha1.CallsRequest{Seen: v.Only == "seen"}, func(c *v1alpha1.Call) bool {
 		seen := show.Seen(c)
 		return (strings.Contains(c.GetCaller(), v.Search) || strings.Contains(show.Name(c.GetCallee()), v.Search)) &&
 			!(v.Only == "unseen" && (seen || !c.GetDeclared()) || v.Only == "undeclared" && (c.GetDeclared() || !seen) || v.Only == "cut-off" && !show.CutOff(c))

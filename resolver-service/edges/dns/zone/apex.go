@@ -51,7 +51,7 @@ func (x *exchange) apex() {
 		r.Buf = wire.AppendLabel(r.Buf, "ns")
 		r.Uint16(wire.Owner)
 		if pointer, ok := wire.PointerTo(target); r.Close(wire.Answer, mark) && ok {
-			x.nameservers(func(a netip.Addr) { r.Address(wire.Additional, pointer, x.zone.gatewayTTL, a) })
+			nameservers(x, func(a netip.Addr) { r.Address(wire.Additional, pointer, x.zone.gatewayTTL, a) })
 		}
 	default:
 		x.empty(&n)
@@ -62,7 +62,7 @@ func (x *exchange) apex() {
 func (x *exchange) nameserver() {
 	n := name{zone: 1, domain: true}
 	x.outcome = noData
-	x.nameservers(func(a netip.Addr) {
+	nameservers(x, func(a netip.Addr) {
 		if t := x.asked.Type; t == wire.TypeA && a.Is4() || t == wire.TypeAAAA && a.Is6() {
 			x.outcome = answered
 			x.response.Address(wire.Answer, wire.Owner, x.zone.gatewayTTL, a)
@@ -75,7 +75,7 @@ func (x *exchange) nameserver() {
 
 // nameservers are the addresses of this server: those that are configured, or the one
 // that was asked.
-func (x *exchange) nameservers(each func(netip.Addr)) {
+func nameservers(x *exchange, each func(netip.Addr)) {
 	if len(x.zone.cfg.Nameserver) == 0 {
 		if a := plain(x.query.To); a.IsValid() {
 			each(a)

@@ -120,7 +120,7 @@ func (x *exchange) app(n *name) {
 	switch {
 	case !plainLabel(n.app.ID) || !plainLabel(n.app.Namespace):
 		x.missing(n, notFound, whyNoSuchName)
-	case n.cluster == "" && n.domain && n.service == noService && x.isCluster(n.app.Namespace):
+	case n.cluster == "" && n.domain && n.service == noService && x.zone.isCluster(n.app.Namespace):
 		x.between(n) // <namespace>.<cluster>
 	case !x.who.known:
 		x.stranger(n)
@@ -148,7 +148,7 @@ func (x *exchange) inCluster(n *name, entry *catalog.Entry) {
 		(&lookup{x, entry, r}).answer(n)
 		return
 	}
-	if !everywhere(entry) || !x.mayExport(n, entry) {
+	if !everywhere(entry) || !mayExport(x, n, entry) {
 		x.missing(n, notFound, whyNoRoute)
 	}
 }
@@ -180,8 +180,8 @@ func (x *exchange) stranger(n *name) {
 
 // isCluster tells whether a label is the name of this cluster or of one with a Cluster
 // object.
-func (x *exchange) isCluster(label string) bool {
-	return label == x.zone.cfg.Cluster || x.zone.gateways.load().byName[label] != nil
+func (z *Zone) isCluster(label string) bool {
+	return label == z.cfg.Cluster || z.gateways.load().byName[label] != nil
 }
 
 // plainLabel tells whether an app or a namespace can have a name; see

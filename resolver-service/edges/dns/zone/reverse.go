@@ -70,9 +70,9 @@ func (x *exchange) reverse(address netip.Addr, ok bool) bool {
 	case x.who.shared || owner.Shared:
 		return false
 	case !synced:
-		return x.early(address, whyNotSynced)
+		return early(x, address, whyNotSynced)
 	case !known && !x.settled:
-		return x.early(address, whyNotSettled)
+		return early(x, address, whyNotSettled)
 	case !known:
 		return false
 	}
@@ -90,14 +90,14 @@ func (x *exchange) reverse(address netip.Addr, ok bool) bool {
 	if route == nil {
 		return false
 	}
-	x.pointTo(address, entry, route)
+	pointTo(x, address, entry, route)
 	return true
 }
 
 // early answers the reverse name of an address that nobody is known to have yet, if it is not a
 // public one. What other servers say of the others is, for most, that they are not there, and
 // that for hours (RFC 6303); of a public address they say what they will say later too.
-func (x *exchange) early(address netip.Addr, about about) bool {
+func early(x *exchange, address netip.Addr, about about) bool {
 	if !private(address) {
 		return false
 	}
@@ -107,7 +107,7 @@ func (x *exchange) early(address netip.Addr, about about) bool {
 
 // pointTo answers the reverse name of an instance, which is ready where the route has its
 // address.
-func (x *exchange) pointTo(address netip.Addr, entry *catalog.Entry, route *catalog.Route) {
+func pointTo(x *exchange, address netip.Addr, entry *catalog.Entry, route *catalog.Route) {
 	packed, _ := x.addresses(entry.Plan, route)
 	ready := reachable(route) && packed.has(plain(address))
 	if !ready && !x.settled {

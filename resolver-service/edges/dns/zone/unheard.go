@@ -19,7 +19,7 @@ func everywhere(e *catalog.Entry) bool {
 
 // mayExport answers an app's name in a cluster to which an entry for everywhere has no route, if
 // it is not known that the cluster does not export the app. It tells whether it has answered.
-func (x *exchange) mayExport(n *name, entry *catalog.Entry) bool {
+func mayExport(x *exchange, n *name, entry *catalog.Entry) bool {
 	unheard := x.zone.gateways.load().unheard
 	if at, found := slices.BinarySearch(unheard, n.cluster); found {
 		entry = withRoutes(entry, unheard[at:at+1])
