@@ -54,6 +54,7 @@ generate: helm
 	go tool -modfile=tools/go.mod buf generate
 	go tool -modfile=tools/go.mod templ generate -log-level warn -path $(CONSOLE)
 	.ci/manifests
+	go test -count=1 ./cmd/isthmus ./internal/show -run 'TestTheReferenceIsTheHelp|TestTheJSONPageHasEveryField' -update
 
 # Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
@@ -116,7 +117,7 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	go vet ./... && $(TOOL) staticcheck ./configstore/dapr # the default build, without that tag
 	go test -run 'Components' ./configstore/dapr
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
-	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy $(CONSOLE)
+	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy $(CONSOLE) docs/reference/cli.md docs/reference/json.md
 
 .PHONY: images release
 images: ## OCI images in dist/images, for PLATFORMS (linux/amd64,linux/arm64); TO=registry.example/isthmus pushes them

@@ -16,8 +16,7 @@ func newAnalyze(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "analyze [-f FILE]",
 		Short: "Find names that nobody has, and routes and exports that lead nowhere",
-		Long: `Find what is most likely a mistake in objects that are right by themselves: a name that nobody
-has, a route that is never taken, an export that lets nobody in. With -f it looks at the objects of
+		Long: `Find probable mistakes in objects that are right by themselves: a name that nobody has, a route that is never taken, an export that lets nobody in. With -f it looks at the objects of
 files as if they were applied, and writes nothing. Without, it looks at all that are stored.
 
 A warning is most likely a mistake, and "isthmus apply" prints it too. A note may well be meant,

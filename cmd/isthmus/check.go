@@ -30,8 +30,8 @@ func newCheck(c *connection) *cobra.Command {
 		Short: "Look for faults of the service, its peers and the way to them",
 		Long: `Look for faults: on this command's way to the service, in what the service knows, and on its way
 to the gateways of other clusters, which it tries. With a context of your kubeconfig also in the
-Kubernetes cluster: Dapr, pods, the gateway's Service. Nothing is changed. For each fault you see what
-was found, what to do, and a section of docs/reference/checks.md.
+Kubernetes cluster: Dapr, pods, the gateway's Service. Nothing is changed. For each fault you see the
+finding, the cure, and a section of docs/reference/checks.md.
 
 Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use.`,
 		Example: `  isthmus check

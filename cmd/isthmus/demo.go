@@ -17,7 +17,7 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Start two clusters on this machine and show what Isthmus does",
 		Long: `Run the program isthmus-demo, which starts two clusters on this machine and shows what Isthmus does:
-the one beside isthmus, or on the PATH. "make demo" builds it in a clone, with what it runs.`,
+the one beside isthmus, or on the PATH. "make demo" builds it in a clone, with the programs that it runs.`,
 		Example: `  isthmus demo
   isthmus demo --once`,
 		DisableFlagParsing: true, // flags are the program's

@@ -19,7 +19,7 @@ func newEvents(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what has happened lately",
-		Long: `Show what has happened lately, the oldest first: objects that were written and by whom, or past the
+		Long: `Show the latest events, the oldest first: objects that were written and by whom, or past the
 service; leases that ended and came back, damped peers, gateways that are not reached; apps without
 a ready instance; trouble of stores and of sources; refusals; sidecars that came and went;
 certificates. A service keeps its newest 5,000 events until it stops, the most frequent kinds for less

@@ -30,7 +30,7 @@ and dashed stands by, orange is stale, red and dashed has no ready instance. Red
 was seen and that nothing lets in.
 
 On a terminal each call has a line of a table. Beside --via and a cluster it also says whom it hurts that this
-cluster is away: calls that fail, that go elsewhere, or that go on to what was last heard of it.
+cluster is away: calls that fail, that go elsewhere, or that go on to the instances last heard of.
 
 With --why it prints every object behind the calls of one app to another.`,
 		Example: `  isthmus graph

@@ -20,7 +20,7 @@ func newHistory(c *connection) *cobra.Command {
 		Use:   "history KIND NAME",
 		Short: "Show what an object was before",
 		Long: `Show the versions of an object that the store remembers, newest first: when each was written and
-what it changed (+ is new, - is gone, ~ is different). A deleted object has a history, too.
+its changes (+ is new, - is gone, ~ is different). A deleted object has a history, too.
 
 With --diff the changes are shown line by line, with -o yaml and -o json whole objects. One version
 by --revision, with -o yaml, can be applied again.`,

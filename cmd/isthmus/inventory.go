@@ -20,7 +20,7 @@ func newApps(c *connection) *cobra.Command {
 		Use:   "apps [NAMESPACE/APP]",
 		Short: "List the apps that run here or in other clusters",
 		Long: `List the apps that run in this cluster, that an object here is about, or that other clusters
-export to this one. Of other clusters a service knows only what they export to it.
+export to this one. Of other clusters a service knows only their exports to it.
 
 HERE counts addresses that take calls, ELSEWHERE instances by cluster. CALLERS counts the apps here
 whose AppEndpoints hold the app. With -v, or for one app, each instance has a line.`,

@@ -25,7 +25,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -321,27 +320,11 @@ func each(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-func TestEveryCommandHasAnExampleAndEveryFlagIsInTheDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/reference/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs := string(text)
+func TestEveryCommandHasAnExample(t *testing.T) {
 	each(newRoot(), func(cmd *cobra.Command) {
 		if cmd.Name() != "completion" && cmd.Parent().Name() != "completion" && cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
 		}
-		if cmd.Parent().Name() == "completion" {
-			return
-		}
-		if !strings.Contains(docs, "`"+cmd.CommandPath()) {
-			t.Errorf("docs/reference/cli.md says nothing of %s", cmd.CommandPath())
-		}
-		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" && !strings.Contains(docs, "--"+f.Name) {
-				t.Errorf("docs/reference/cli.md says nothing of %s --%s", cmd.CommandPath(), f.Name)
-			}
-		})
 	})
 }
 

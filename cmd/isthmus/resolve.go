@@ -44,8 +44,8 @@ for each route why it was or was not taken. A route on which this caller's calls
 sidecars here are without mTLS, trust no root of that cluster, or report that they don't reach it, and
 for how long. The exit code is 1 if the lookup is refused, or calls take a route with a fault.
 
-With --probe the service connects to what it found, as far as TLS, and says what comes of it: at
-most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
+With --probe the service connects to the endpoints that it found, as far as TLS, and tells the
+results: at most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
 
 Apps are namespace/app-id or app-id.namespace. Without a namespace the callee is looked for in the
 caller's, as daprd does. With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this

@@ -22,14 +22,14 @@ func newStatus(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show how the resolver service is",
-		Long: `Show how the resolver service is: first a line that sums up and what is wrong, then its store,
-identity, DNS, sources of instances, peers, and how much it holds. JSON and YAML have all of it,
-whatever is asked for.
+		Long: `Show the state of the resolver service: first a line that sums up and all faults, then its store,
+identity, DNS, sources of instances, peers, and how much it holds. JSON and YAML always have
+all of it.
 
 With --watch it asks again every --interval, until you end it. A terminal shows the newest answer; a
 file or a pipe gets one after the other, each with its time. JSON is then one object in a line.
 
-With --exit-code it says on standard error what is wrong, and then the exit code is 1.`,
+With --exit-code it names each fault on standard error, and then the exit code is 1.`,
 		Example: `  isthmus status
   isthmus status --unhealthy
   isthmus status --watch

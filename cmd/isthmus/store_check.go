@@ -17,8 +17,8 @@ func newStoreCheck() *cobra.Command {
 		Use:   "check -c FILE",
 		Short: "Try a store out, and change nothing",
 		Long: `Open the config store that a file names and try out what the service does with it: who answers,
-whether the credentials let it read, watch and write, what is there and what of it can't be
-used, and how long each takes. Nothing is written. If anything is wrong the exit code is 1.
+whether the credentials let it read, watch and write, which objects are there or can't be used, and
+how long each takes. Nothing is written. If anything is wrong the exit code is 1.
 
 With --app it tries what that app's sidecar does when it runs without a service: it reads the
 app's own AppEndpoints and every Cluster, and no more.`,

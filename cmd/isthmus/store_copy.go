@@ -24,7 +24,7 @@ func newStoreCopy() *cobra.Command {
 		Short: "Copy every object of a store into another",
 		Long: `Copy every object of one config store into another, then read the target back and compare.
 
-It can be repeated, and interrupted: what is the same in both is left alone. Objects that only
+It can be repeated, and interrupted: objects that are the same in both are left alone. Objects that only
 the target has are kept, and named, unless --prune is given. An object that can't be used in the
 source, that the target does not take, or that was changed while the copy ran is named, and then
 the exit code is 1.`,

@@ -17,7 +17,7 @@ func newSuggest(c *connection) *cobra.Command {
 		Use:   "suggest --from APP | --to APP",
 		Short: "Write the objects that the seen calls need",
 		Long: `Write the object that lets in what the guards of this cluster's apps have seen, as YAML to
-review. It has what stands already, and what was seen; never more.
+review. It has the endpoints or callers of the object so far, and the seen ones; never more.
 
 With --from it is the AppEndpoints of a caller in this cluster. It holds the apps that the caller has
 called here, each with a route to this cluster. With --to it is the AppExport of an app, for its

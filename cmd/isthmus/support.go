@@ -28,7 +28,7 @@ apps, sidecars, events, analyze, calls and get print, the configuration in force
 what the process takes. From Kubernetes also the states, events and logs of the service's pods, as far
 as your rights go.
 
-Private keys, tokens, passwords and what stands in URLs are left out. Names and addresses of apps are
+Private keys, tokens, passwords, and users and parameters in URLs are left out. Names and addresses of apps are
 in it. INDEX.txt lists the files, and what could not be read.`,
 		Example: `  isthmus support-bundle --socket data/operator-west.sock
   isthmus support-bundle --context kind-west -o west.tar.gz`,

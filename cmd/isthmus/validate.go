@@ -19,7 +19,7 @@ func newValidate() *cobra.Command {
 		Long: `Check the objects of files as apply would, without a service. Every mistake is printed with
 its file, line and column, and what to do about it; then the exit code is 1.
 
-Documents of SMI and MCS become objects here as with apply, and what is ignored in them is noted.`,
+Documents of SMI and MCS become objects here as with apply, with a note on each ignored field.`,
 		Example: `  isthmus validate -f objects.yaml
   isthmus validate -f objects/ --cluster west --domain mesh.example`,
 		Args: arguments(cobra.NoArgs),
