@@ -63,6 +63,7 @@ type appView struct {
 	MoreCalls  int // that are not listed
 	Undeclared uint32
 	Callees    []*v1alpha1.GraphCall
+	MoreWays   int // that are not listed
 	Picture    *picture
 	Now        time.Time
 }
@@ -133,6 +134,9 @@ func appPage(r *request) (*content, error) {
 		if show.Name(c.GetCaller()) == v.App && c.GetIn() == g.GetCluster() {
 			v.Callees = append(v.Callees, c)
 		}
+	}
+	if n := len(v.Callees); n > mostFlows {
+		v.Callees, v.MoreWays = v.Callees[:mostFlows], n-mostFlows
 	}
 	v.Picture, _ = drawFitting(g, live, v.App, "")
 	if v.State == nil && v.Selection == nil && v.Export == nil && len(g.GetCalls()) == 0 {

@@ -46,6 +46,7 @@ const (
 	mostWays    = 120 // between them
 	mostColumns = 8   // of other clusters; more are drawn as one
 	mostRows    = 100 // of a table
+	mostBeside  = 40  // of one beside a picture
 )
 
 func mapPage(r *request) (*content, error) {
@@ -73,8 +74,8 @@ func mapPage(r *request) (*content, error) {
 	v.Figures, v.Over = figures(calls), q.Over.tabs(windows[:3], func(over string) string { return q.at("over", over) })
 	narrow(g, q)
 	v.Total, v.Calls = len(g.GetCalls()), g.GetCalls()[min(q.From, len(g.GetCalls())):]
-	if len(v.Calls) > mostRows {
-		v.Calls, v.Next = v.Calls[:mostRows], q.From+mostRows
+	if len(v.Calls) > mostBeside {
+		v.Calls, v.Next = v.Calls[:mostBeside], q.From+mostBeside
 	}
 	v.Picture, v.Collapsed = drawFitting(g, live, q.App, q.Namespace)
 	if err := v.Picture.zoom(q.Zoom, func(zoom string) string { return q.at("zoom", zoom) }); err != nil {

@@ -36,7 +36,7 @@ type move struct {
 // mostMoves is how many moves a plan lists, and mostEffects how many lookups.
 const (
 	mostMoves   = 20
-	mostEffects = 100
+	mostEffects = 80
 )
 
 // weigh tells which calls of the last hour a change would move.
