@@ -125,6 +125,10 @@ images: ## OCI images in dist/images, for PLATFORMS (linux/amd64,linux/arm64); T
 release: helm ## all of a release in dist/release: VERSION=v1.2.3, and TO as above
 	@.ci/release release
 
+.PHONY: site
+site: ## the docs as a static site with search, in dist/site
+	cd tools && go run ./site -o ../dist/site
+
 .PHONY: sheet
 sheet: ## size and shape of our code and docs beside projects that read well; DEPTH=2 names folders by two parts
 	@go run ./tests/sheet -depth $(or $(DEPTH),1)
