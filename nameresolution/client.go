@@ -352,7 +352,7 @@ func (c *client) take(from *channel, change *pb.WatchResponse) {
 		c.takeAccess(from, change.Access)
 		return
 	case change.Tap != nil:
-		c.takeTap(from, change.Tap.GetPerSecond())
+		c.takeTap(from, change.Tap)
 		return
 	}
 	if change.TellsAccess && !from.reportsCalls && from.registers {

@@ -2,6 +2,7 @@ package nameresolution
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -13,17 +14,23 @@ import (
 // tapPause is how often single calls are told of, while somebody looks.
 const tapPause = 250 * time.Millisecond
 
-// takeTap has single calls told of on a channel: so many a second, or none any more.
-func (c *client) takeTap(from *channel, perSecond uint32) {
+// takeTap has single calls told of on a channel: some of them, so many a second, or none any more.
+func (c *client) takeTap(from *channel, m *pb.TapSidecar) {
 	if c.endTap != nil {
 		c.endTap()
 		c.endTap = nil
 	}
-	if c.tap == nil || perSecond == 0 {
+	if c.tap == nil || m.GetPerSecond() == 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(from.life)
-	end := c.tap.Set(perSecond)
+	end := c.tap.Set(m.GetPerSecond(), func(call *traffic.Call) bool {
+		caller, callee := c.app, call.Peer
+		if call.ByCallee {
+			caller, callee = callee, caller
+		}
+		return slices.ContainsFunc(m.GetFilters(), func(f *pb.TapFilter) bool { return passes(f.GetCaller(), caller) && passes(f.GetCallee(), callee) })
+	})
 	c.endTap = func() {
 		end()
 		cancel()
@@ -45,6 +52,11 @@ func (c *client) takeTap(from *channel, perSecond uint32) {
 			}
 		}
 	})
+}
+
+// passes tells whether a filter lets an app pass; empty fields stand for any.
+func passes(filter *pb.App, app catalog.App) bool {
+	return (filter.GetNamespace() == "" || filter.GetNamespace() == app.Namespace) && (filter.GetId() == "" || filter.GetId() == app.ID)
 }
 
 // tapped is the message of single calls.

@@ -32,6 +32,7 @@ type Tap struct {
 
 	mu     sync.Mutex
 	round  int // of Set
+	wants  func(*Call) bool
 	second int64
 	took   uint32 // in that second
 	calls  []Call
@@ -41,12 +42,13 @@ type Tap struct {
 // On tells whether anybody wants calls.
 func (t *Tap) On() bool { return t != nil && t.perSecond.Load() > 0 }
 
-// Set has the tap keep so many calls a second from now on. What it returns ends that, unless Set was
-// called again.
-func (t *Tap) Set(perSecond uint32) (end func()) {
+// Set has the tap keep so many of the wanted calls a second from now on. What it returns ends that,
+// unless Set was called again.
+func (t *Tap) Set(perSecond uint32, wants func(*Call) bool) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.round++
+	t.wants = wants
 	round := t.round
 	t.perSecond.Store(min(perSecond, MaxTapped))
 	return func() {
@@ -67,6 +69,9 @@ func (t *Tap) Add(c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	most := t.perSecond.Load()
+	if most == 0 || !t.wants(&c) {
+		return
+	}
 	if second := c.At.Unix(); second != t.second {
 		t.second, t.took = second, 0
 	}

@@ -137,7 +137,6 @@ const tapRate = 20
 
 // Tap tells of single calls as they end.
 func (v *Inventory) Tap(req *v1alpha1.TapRequest, to grpc.ServerStreamingServer[v1alpha1.TapResponse]) error {
-	caller, callee := wants(req.GetCaller().GetNamespace(), req.GetCaller().GetId()), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId())
 	if req.GetCaller().GetNamespace()+req.GetCaller().GetId()+req.GetCallee().GetNamespace()+req.GetCallee().GetId() == "" {
 		return status.Error(codes.InvalidArgument, "name a caller, a callee or a namespace of one: the calls of all apps are too many to look at")
 	}
@@ -146,7 +145,7 @@ func (v *Inventory) Tap(req *v1alpha1.TapRequest, to grpc.ServerStreamingServer[
 	if id, known := identity.FromContext(to.Context()); known {
 		who = id.App.String()
 	}
-	tap, sidecars, unable, err := v.Stream.Tap(to.Context(), caller, callee, rate)
+	tap, sidecars, unable, err := v.Stream.Tap(to.Context(), &v1alpha1.TapFilter{Caller: req.GetCaller(), Callee: req.GetCallee()}, rate)
 	if err != nil {
 		return err
 	}

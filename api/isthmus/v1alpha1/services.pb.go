@@ -87,7 +87,7 @@ func (x ViewRoute_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ViewRoute_State.Descriptor instead.
 func (ViewRoute_State) EnumDescriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24, 0}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25, 0}
 }
 
 // App names a Dapr application.
@@ -847,6 +847,7 @@ func (x *CallReport) GetGuardLoaded() bool {
 type TapSidecar struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PerSecond     uint32                 `protobuf:"varint,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"` // how many at most; 0: none any more
+	Filters       []*TapFilter           `protobuf:"bytes,2,rep,name=filters,proto3" json:"filters,omitempty"`                       // only calls that one of them lets pass
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -888,6 +889,66 @@ func (x *TapSidecar) GetPerSecond() uint32 {
 	return 0
 }
 
+func (x *TapSidecar) GetFilters() []*TapFilter {
+	if x != nil {
+		return x.Filters
+	}
+	return nil
+}
+
+// TapFilter is the calls of a caller to a callee; empty fields stand for any.
+type TapFilter struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Caller        *App                   `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
+	Callee        *App                   `protobuf:"bytes,2,opt,name=callee,proto3" json:"callee,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TapFilter) Reset() {
+	*x = TapFilter{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TapFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TapFilter) ProtoMessage() {}
+
+func (x *TapFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TapFilter.ProtoReflect.Descriptor instead.
+func (*TapFilter) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TapFilter) GetCaller() *App {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *TapFilter) GetCallee() *App {
+	if x != nil {
+		return x.Callee
+	}
+	return nil
+}
+
 // TappedCalls is single calls of the sidecar's own app, and those that come in.
 type TappedCalls struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -899,7 +960,7 @@ type TappedCalls struct {
 
 func (x *TappedCalls) Reset() {
 	*x = TappedCalls{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +972,7 @@ func (x *TappedCalls) String() string {
 func (*TappedCalls) ProtoMessage() {}
 
 func (x *TappedCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +985,7 @@ func (x *TappedCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TappedCalls.ProtoReflect.Descriptor instead.
 func (*TappedCalls) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TappedCalls) GetCalls() []*TappedCall {
@@ -962,7 +1023,7 @@ type TappedCall struct {
 
 func (x *TappedCall) Reset() {
 	*x = TappedCall{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1035,7 @@ func (x *TappedCall) String() string {
 func (*TappedCall) ProtoMessage() {}
 
 func (x *TappedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1048,7 @@ func (x *TappedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TappedCall.ProtoReflect.Descriptor instead.
 func (*TappedCall) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TappedCall) GetAtUnixMs() int64 {
@@ -1086,7 +1147,7 @@ type RefusedLookups struct {
 
 func (x *RefusedLookups) Reset() {
 	*x = RefusedLookups{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1159,7 @@ func (x *RefusedLookups) String() string {
 func (*RefusedLookups) ProtoMessage() {}
 
 func (x *RefusedLookups) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1172,7 @@ func (x *RefusedLookups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedLookups.ProtoReflect.Descriptor instead.
 func (*RefusedLookups) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RefusedLookups) GetOutcome() string {
@@ -1151,7 +1212,7 @@ type MadeCalls struct {
 
 func (x *MadeCalls) Reset() {
 	*x = MadeCalls{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1224,7 @@ func (x *MadeCalls) String() string {
 func (*MadeCalls) ProtoMessage() {}
 
 func (x *MadeCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1237,7 @@ func (x *MadeCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MadeCalls.ProtoReflect.Descriptor instead.
 func (*MadeCalls) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MadeCalls) GetCallee() *App {
@@ -1245,7 +1306,7 @@ type CallTraffic struct {
 
 func (x *CallTraffic) Reset() {
 	*x = CallTraffic{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1318,7 @@ func (x *CallTraffic) String() string {
 func (*CallTraffic) ProtoMessage() {}
 
 func (x *CallTraffic) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1331,7 @@ func (x *CallTraffic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallTraffic.ProtoReflect.Descriptor instead.
 func (*CallTraffic) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CallTraffic) GetEnds() []uint64 {
@@ -1328,7 +1389,7 @@ type CallCount struct {
 
 func (x *CallCount) Reset() {
 	*x = CallCount{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1401,7 @@ func (x *CallCount) String() string {
 func (*CallCount) ProtoMessage() {}
 
 func (x *CallCount) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1414,7 @@ func (x *CallCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallCount.ProtoReflect.Descriptor instead.
 func (*CallCount) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CallCount) GetCaller() *App {
@@ -1466,7 +1527,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1539,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1552,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchResponse) GetRevision() uint64 {
@@ -1599,7 +1660,7 @@ type Access struct {
 
 func (x *Access) Reset() {
 	*x = Access{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1672,7 @@ func (x *Access) String() string {
 func (*Access) ProtoMessage() {}
 
 func (x *Access) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1685,7 @@ func (x *Access) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Access.ProtoReflect.Descriptor instead.
 func (*Access) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Access) GetWhole() bool {
@@ -1701,7 +1762,7 @@ type AppSetEdit struct {
 
 func (x *AppSetEdit) Reset() {
 	*x = AppSetEdit{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1774,7 @@ func (x *AppSetEdit) String() string {
 func (*AppSetEdit) ProtoMessage() {}
 
 func (x *AppSetEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1787,7 @@ func (x *AppSetEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppSetEdit.ProtoReflect.Descriptor instead.
 func (*AppSetEdit) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AppSetEdit) GetPut() []*App {
@@ -1756,7 +1817,7 @@ type RemoteCaller struct {
 
 func (x *RemoteCaller) Reset() {
 	*x = RemoteCaller{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1829,7 @@ func (x *RemoteCaller) String() string {
 func (*RemoteCaller) ProtoMessage() {}
 
 func (x *RemoteCaller) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1842,7 @@ func (x *RemoteCaller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoteCaller.ProtoReflect.Descriptor instead.
 func (*RemoteCaller) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RemoteCaller) GetCluster() string {
@@ -1823,7 +1884,7 @@ type Gateways struct {
 
 func (x *Gateways) Reset() {
 	*x = Gateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1896,7 @@ func (x *Gateways) String() string {
 func (*Gateways) ProtoMessage() {}
 
 func (x *Gateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1909,7 @@ func (x *Gateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateways.ProtoReflect.Descriptor instead.
 func (*Gateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Gateways) GetDomain() string {
@@ -1875,7 +1936,7 @@ type ClusterGateways struct {
 
 func (x *ClusterGateways) Reset() {
 	*x = ClusterGateways{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1948,7 @@ func (x *ClusterGateways) String() string {
 func (*ClusterGateways) ProtoMessage() {}
 
 func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1961,7 @@ func (x *ClusterGateways) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterGateways.ProtoReflect.Descriptor instead.
 func (*ClusterGateways) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClusterGateways) GetCluster() string {
@@ -1930,7 +1991,7 @@ type ViewEntry struct {
 
 func (x *ViewEntry) Reset() {
 	*x = ViewEntry{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2003,7 @@ func (x *ViewEntry) String() string {
 func (*ViewEntry) ProtoMessage() {}
 
 func (x *ViewEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2016,7 @@ func (x *ViewEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewEntry.ProtoReflect.Descriptor instead.
 func (*ViewEntry) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ViewEntry) GetApp() *App {
@@ -2021,7 +2082,7 @@ type ViewRoute struct {
 
 func (x *ViewRoute) Reset() {
 	*x = ViewRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2094,7 @@ func (x *ViewRoute) String() string {
 func (*ViewRoute) ProtoMessage() {}
 
 func (x *ViewRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2107,7 @@ func (x *ViewRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRoute.ProtoReflect.Descriptor instead.
 func (*ViewRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ViewRoute) GetCluster() string {
@@ -2169,7 +2230,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2242,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2255,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ResolveRequest) GetCaller() *App {
@@ -2245,7 +2306,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2318,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[26]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2331,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{26}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Decision) GetOutcome() string {
@@ -2369,7 +2430,7 @@ type RouteDecision struct {
 
 func (x *RouteDecision) Reset() {
 	*x = RouteDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2442,7 @@ func (x *RouteDecision) String() string {
 func (*RouteDecision) ProtoMessage() {}
 
 func (x *RouteDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[27]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2455,7 @@ func (x *RouteDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteDecision.ProtoReflect.Descriptor instead.
 func (*RouteDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{27}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RouteDecision) GetCluster() string {
@@ -2510,7 +2571,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2583,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[28]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2596,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{28}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ApplyRequest) GetObjects() []*ApplyObject {
@@ -2579,7 +2640,7 @@ type ApplyObject struct {
 
 func (x *ApplyObject) Reset() {
 	*x = ApplyObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2652,7 @@ func (x *ApplyObject) String() string {
 func (*ApplyObject) ProtoMessage() {}
 
 func (x *ApplyObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[29]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2665,7 @@ func (x *ApplyObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyObject.ProtoReflect.Descriptor instead.
 func (*ApplyObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{29}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ApplyObject) GetJson() []byte {
@@ -2644,7 +2705,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2717,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[30]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2730,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{30}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ApplyResponse) GetDryRun() bool {
@@ -2748,7 +2809,7 @@ type EffectCounts struct {
 
 func (x *EffectCounts) Reset() {
 	*x = EffectCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2821,7 @@ func (x *EffectCounts) String() string {
 func (*EffectCounts) ProtoMessage() {}
 
 func (x *EffectCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[31]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2834,7 @@ func (x *EffectCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EffectCounts.ProtoReflect.Descriptor instead.
 func (*EffectCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{31}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EffectCounts) GetFail() uint32 {
@@ -2819,7 +2880,7 @@ type ExportEffect struct {
 
 func (x *ExportEffect) Reset() {
 	*x = ExportEffect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2892,7 @@ func (x *ExportEffect) String() string {
 func (*ExportEffect) ProtoMessage() {}
 
 func (x *ExportEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[32]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2905,7 @@ func (x *ExportEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEffect.ProtoReflect.Descriptor instead.
 func (*ExportEffect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{32}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExportEffect) GetCluster() string {
@@ -2892,7 +2953,7 @@ type AnalyzeRequest struct {
 
 func (x *AnalyzeRequest) Reset() {
 	*x = AnalyzeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2904,7 +2965,7 @@ func (x *AnalyzeRequest) String() string {
 func (*AnalyzeRequest) ProtoMessage() {}
 
 func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[33]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2917,7 +2978,7 @@ func (x *AnalyzeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeRequest.ProtoReflect.Descriptor instead.
 func (*AnalyzeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{33}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AnalyzeRequest) GetObjects() [][]byte {
@@ -2940,7 +3001,7 @@ type AnalyzeResponse struct {
 
 func (x *AnalyzeResponse) Reset() {
 	*x = AnalyzeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3013,7 @@ func (x *AnalyzeResponse) String() string {
 func (*AnalyzeResponse) ProtoMessage() {}
 
 func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[34]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3026,7 @@ func (x *AnalyzeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnalyzeResponse.ProtoReflect.Descriptor instead.
 func (*AnalyzeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{34}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AnalyzeResponse) GetObjects() uint32 {
@@ -3019,7 +3080,7 @@ type Finding struct {
 
 func (x *Finding) Reset() {
 	*x = Finding{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3092,7 @@ func (x *Finding) String() string {
 func (*Finding) ProtoMessage() {}
 
 func (x *Finding) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[35]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3105,7 @@ func (x *Finding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finding.ProtoReflect.Descriptor instead.
 func (*Finding) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{35}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Finding) GetCheck() string {
@@ -3112,7 +3173,7 @@ type ApplyResult struct {
 
 func (x *ApplyResult) Reset() {
 	*x = ApplyResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3185,7 @@ func (x *ApplyResult) String() string {
 func (*ApplyResult) ProtoMessage() {}
 
 func (x *ApplyResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[36]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3198,7 @@ func (x *ApplyResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResult.ProtoReflect.Descriptor instead.
 func (*ApplyResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{36}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ApplyResult) GetKey() *ObjectKey {
@@ -3195,7 +3256,7 @@ type Effect struct {
 
 func (x *Effect) Reset() {
 	*x = Effect{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3268,7 @@ func (x *Effect) String() string {
 func (*Effect) ProtoMessage() {}
 
 func (x *Effect) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[37]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3281,7 @@ func (x *Effect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Effect.ProtoReflect.Descriptor instead.
 func (*Effect) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{37}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Effect) GetCaller() *App {
@@ -3262,7 +3323,7 @@ type ObjectKey struct {
 
 func (x *ObjectKey) Reset() {
 	*x = ObjectKey{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3335,7 @@ func (x *ObjectKey) String() string {
 func (*ObjectKey) ProtoMessage() {}
 
 func (x *ObjectKey) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[38]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3348,7 @@ func (x *ObjectKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectKey.ProtoReflect.Descriptor instead.
 func (*ObjectKey) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{38}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ObjectKey) GetKind() string {
@@ -3328,7 +3389,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3401,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[39]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3414,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{39}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetRequest) GetKey() *ObjectKey {
@@ -3408,7 +3469,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3481,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[40]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3494,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{40}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetResponse) GetObjects() []*StoredObject {
@@ -3464,7 +3525,7 @@ type StoredObject struct {
 
 func (x *StoredObject) Reset() {
 	*x = StoredObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3476,7 +3537,7 @@ func (x *StoredObject) String() string {
 func (*StoredObject) ProtoMessage() {}
 
 func (x *StoredObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[41]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3489,7 +3550,7 @@ func (x *StoredObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredObject.ProtoReflect.Descriptor instead.
 func (*StoredObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{41}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoredObject) GetKey() *ObjectKey {
@@ -3542,7 +3603,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3554,7 +3615,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[42]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3567,7 +3628,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{42}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteRequest) GetKeys() []*ObjectKey {
@@ -3615,7 +3676,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3627,7 +3688,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[43]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3640,7 +3701,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{43}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HistoryRequest) GetKey() *ObjectKey {
@@ -3666,7 +3727,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3678,7 +3739,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[44]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3691,7 +3752,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{44}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HistoryResponse) GetVersions() []*PastObject {
@@ -3717,7 +3778,7 @@ type PastObject struct {
 
 func (x *PastObject) Reset() {
 	*x = PastObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +3790,7 @@ func (x *PastObject) String() string {
 func (*PastObject) ProtoMessage() {}
 
 func (x *PastObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[45]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +3803,7 @@ func (x *PastObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastObject.ProtoReflect.Descriptor instead.
 func (*PastObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{45}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PastObject) GetRevision() string {
@@ -3804,7 +3865,7 @@ type PoliciesRequest struct {
 
 func (x *PoliciesRequest) Reset() {
 	*x = PoliciesRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3816,7 +3877,7 @@ func (x *PoliciesRequest) String() string {
 func (*PoliciesRequest) ProtoMessage() {}
 
 func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[46]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3829,7 +3890,7 @@ func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesRequest.ProtoReflect.Descriptor instead.
 func (*PoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{46}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PoliciesRequest) GetKind() string {
@@ -3855,7 +3916,7 @@ type PoliciesResponse struct {
 
 func (x *PoliciesResponse) Reset() {
 	*x = PoliciesResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3867,7 +3928,7 @@ func (x *PoliciesResponse) String() string {
 func (*PoliciesResponse) ProtoMessage() {}
 
 func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[47]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3880,7 +3941,7 @@ func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesResponse.ProtoReflect.Descriptor instead.
 func (*PoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{47}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PoliciesResponse) GetPolicies() []*AppPolicy {
@@ -3902,7 +3963,7 @@ type AppPolicy struct {
 
 func (x *AppPolicy) Reset() {
 	*x = AppPolicy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3914,7 +3975,7 @@ func (x *AppPolicy) String() string {
 func (*AppPolicy) ProtoMessage() {}
 
 func (x *AppPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[48]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3927,7 +3988,7 @@ func (x *AppPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppPolicy.ProtoReflect.Descriptor instead.
 func (*AppPolicy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{48}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AppPolicy) GetApp() *App {
@@ -3970,7 +4031,7 @@ type GraphRequest struct {
 
 func (x *GraphRequest) Reset() {
 	*x = GraphRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4043,7 @@ func (x *GraphRequest) String() string {
 func (*GraphRequest) ProtoMessage() {}
 
 func (x *GraphRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[49]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4056,7 @@ func (x *GraphRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRequest.ProtoReflect.Descriptor instead.
 func (*GraphRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{49}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GraphRequest) GetFocus() *App {
@@ -4039,7 +4100,7 @@ type GraphResponse struct {
 
 func (x *GraphResponse) Reset() {
 	*x = GraphResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4051,7 +4112,7 @@ func (x *GraphResponse) String() string {
 func (*GraphResponse) ProtoMessage() {}
 
 func (x *GraphResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[50]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4064,7 +4125,7 @@ func (x *GraphResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphResponse.ProtoReflect.Descriptor instead.
 func (*GraphResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{50}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GraphResponse) GetCluster() string {
@@ -4116,7 +4177,7 @@ type GraphApp struct {
 
 func (x *GraphApp) Reset() {
 	*x = GraphApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4128,7 +4189,7 @@ func (x *GraphApp) String() string {
 func (*GraphApp) ProtoMessage() {}
 
 func (x *GraphApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[51]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4141,7 +4202,7 @@ func (x *GraphApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphApp.ProtoReflect.Descriptor instead.
 func (*GraphApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{51}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GraphApp) GetApp() *App {
@@ -4191,7 +4252,7 @@ type GraphCluster struct {
 
 func (x *GraphCluster) Reset() {
 	*x = GraphCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4203,7 +4264,7 @@ func (x *GraphCluster) String() string {
 func (*GraphCluster) ProtoMessage() {}
 
 func (x *GraphCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[52]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4216,7 +4277,7 @@ func (x *GraphCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphCluster.ProtoReflect.Descriptor instead.
 func (*GraphCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{52}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GraphCluster) GetName() string {
@@ -4259,7 +4320,7 @@ type GraphCall struct {
 
 func (x *GraphCall) Reset() {
 	*x = GraphCall{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4332,7 @@ func (x *GraphCall) String() string {
 func (*GraphCall) ProtoMessage() {}
 
 func (x *GraphCall) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[53]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4345,7 @@ func (x *GraphCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphCall.ProtoReflect.Descriptor instead.
 func (*GraphCall) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{53}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GraphCall) GetCaller() *App {
@@ -4366,7 +4427,7 @@ type GraphRoute struct {
 
 func (x *GraphRoute) Reset() {
 	*x = GraphRoute{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4439,7 @@ func (x *GraphRoute) String() string {
 func (*GraphRoute) ProtoMessage() {}
 
 func (x *GraphRoute) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[54]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4452,7 @@ func (x *GraphRoute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphRoute.ProtoReflect.Descriptor instead.
 func (*GraphRoute) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{54}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GraphRoute) GetCluster() string {
@@ -4455,7 +4516,7 @@ type TapRequest struct {
 
 func (x *TapRequest) Reset() {
 	*x = TapRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4528,7 @@ func (x *TapRequest) String() string {
 func (*TapRequest) ProtoMessage() {}
 
 func (x *TapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[55]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4541,7 @@ func (x *TapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapRequest.ProtoReflect.Descriptor instead.
 func (*TapRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{55}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TapRequest) GetCaller() *App {
@@ -4516,7 +4577,7 @@ type TapResponse struct {
 
 func (x *TapResponse) Reset() {
 	*x = TapResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4528,7 +4589,7 @@ func (x *TapResponse) String() string {
 func (*TapResponse) ProtoMessage() {}
 
 func (x *TapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[56]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4541,7 +4602,7 @@ func (x *TapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapResponse.ProtoReflect.Descriptor instead.
 func (*TapResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{56}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TapResponse) GetCalls() []*TappedCall {
@@ -4587,7 +4648,7 @@ type TrafficRequest struct {
 
 func (x *TrafficRequest) Reset() {
 	*x = TrafficRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4599,7 +4660,7 @@ func (x *TrafficRequest) String() string {
 func (*TrafficRequest) ProtoMessage() {}
 
 func (x *TrafficRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[57]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4612,7 +4673,7 @@ func (x *TrafficRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrafficRequest.ProtoReflect.Descriptor instead.
 func (*TrafficRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{57}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TrafficRequest) GetCaller() *App {
@@ -4669,7 +4730,7 @@ type TrafficResponse struct {
 
 func (x *TrafficResponse) Reset() {
 	*x = TrafficResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4742,7 @@ func (x *TrafficResponse) String() string {
 func (*TrafficResponse) ProtoMessage() {}
 
 func (x *TrafficResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[58]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4755,7 @@ func (x *TrafficResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrafficResponse.ProtoReflect.Descriptor instead.
 func (*TrafficResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{58}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TrafficResponse) GetEdges() []*TrafficEdge {
@@ -4753,7 +4814,7 @@ type TrafficEdge struct {
 
 func (x *TrafficEdge) Reset() {
 	*x = TrafficEdge{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +4826,7 @@ func (x *TrafficEdge) String() string {
 func (*TrafficEdge) ProtoMessage() {}
 
 func (x *TrafficEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[59]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +4839,7 @@ func (x *TrafficEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrafficEdge.ProtoReflect.Descriptor instead.
 func (*TrafficEdge) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{59}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TrafficEdge) GetCaller() *App {
@@ -4906,7 +4967,7 @@ type CallsRequest struct {
 
 func (x *CallsRequest) Reset() {
 	*x = CallsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4918,7 +4979,7 @@ func (x *CallsRequest) String() string {
 func (*CallsRequest) ProtoMessage() {}
 
 func (x *CallsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[60]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4931,7 +4992,7 @@ func (x *CallsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallsRequest.ProtoReflect.Descriptor instead.
 func (*CallsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{60}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CallsRequest) GetCallee() *App {
@@ -4971,7 +5032,7 @@ type CallsResponse struct {
 
 func (x *CallsResponse) Reset() {
 	*x = CallsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4983,7 +5044,7 @@ func (x *CallsResponse) String() string {
 func (*CallsResponse) ProtoMessage() {}
 
 func (x *CallsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[61]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4996,7 +5057,7 @@ func (x *CallsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallsResponse.ProtoReflect.Descriptor instead.
 func (*CallsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{61}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CallsResponse) GetCallees() []*Callee {
@@ -5023,7 +5084,7 @@ type Callee struct {
 
 func (x *Callee) Reset() {
 	*x = Callee{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5096,7 @@ func (x *Callee) String() string {
 func (*Callee) ProtoMessage() {}
 
 func (x *Callee) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[62]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5109,7 @@ func (x *Callee) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Callee.ProtoReflect.Descriptor instead.
 func (*Callee) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{62}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Callee) GetApp() *App {
@@ -5118,7 +5179,7 @@ type CallerState struct {
 
 func (x *CallerState) Reset() {
 	*x = CallerState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5130,7 +5191,7 @@ func (x *CallerState) String() string {
 func (*CallerState) ProtoMessage() {}
 
 func (x *CallerState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[63]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5143,7 +5204,7 @@ func (x *CallerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallerState.ProtoReflect.Descriptor instead.
 func (*CallerState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{63}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CallerState) GetNamespace() string {
@@ -5219,7 +5280,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5231,7 +5292,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[64]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5244,7 +5305,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{64}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ProbeRequest) GetCaller() *App {
@@ -5271,7 +5332,7 @@ type ProbeResponse struct {
 
 func (x *ProbeResponse) Reset() {
 	*x = ProbeResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5344,7 @@ func (x *ProbeResponse) String() string {
 func (*ProbeResponse) ProtoMessage() {}
 
 func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[65]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5357,7 @@ func (x *ProbeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResponse.ProtoReflect.Descriptor instead.
 func (*ProbeResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{65}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ProbeResponse) GetEndpoints() []*ProbedEndpoint {
@@ -5331,7 +5392,7 @@ type ProbedEndpoint struct {
 
 func (x *ProbedEndpoint) Reset() {
 	*x = ProbedEndpoint{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5343,7 +5404,7 @@ func (x *ProbedEndpoint) String() string {
 func (*ProbedEndpoint) ProtoMessage() {}
 
 func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[66]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5356,7 +5417,7 @@ func (x *ProbedEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbedEndpoint.ProtoReflect.Descriptor instead.
 func (*ProbedEndpoint) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{66}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ProbedEndpoint) GetCluster() string {
@@ -5421,7 +5482,7 @@ type AppsRequest struct {
 
 func (x *AppsRequest) Reset() {
 	*x = AppsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5433,7 +5494,7 @@ func (x *AppsRequest) String() string {
 func (*AppsRequest) ProtoMessage() {}
 
 func (x *AppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[67]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5446,7 +5507,7 @@ func (x *AppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsRequest.ProtoReflect.Descriptor instead.
 func (*AppsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{67}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *AppsRequest) GetNamespace() string {
@@ -5495,7 +5556,7 @@ type AppsResponse struct {
 
 func (x *AppsResponse) Reset() {
 	*x = AppsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5507,7 +5568,7 @@ func (x *AppsResponse) String() string {
 func (*AppsResponse) ProtoMessage() {}
 
 func (x *AppsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[68]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5520,7 +5581,7 @@ func (x *AppsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppsResponse.ProtoReflect.Descriptor instead.
 func (*AppsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{68}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AppsResponse) GetApps() []*AppState {
@@ -5555,7 +5616,7 @@ type AppState struct {
 
 func (x *AppState) Reset() {
 	*x = AppState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5567,7 +5628,7 @@ func (x *AppState) String() string {
 func (*AppState) ProtoMessage() {}
 
 func (x *AppState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[69]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5580,7 +5641,7 @@ func (x *AppState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppState.ProtoReflect.Descriptor instead.
 func (*AppState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{69}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AppState) GetApp() *App {
@@ -5661,7 +5722,7 @@ type InstanceState struct {
 
 func (x *InstanceState) Reset() {
 	*x = InstanceState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5734,7 @@ func (x *InstanceState) String() string {
 func (*InstanceState) ProtoMessage() {}
 
 func (x *InstanceState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[70]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5747,7 @@ func (x *InstanceState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceState.ProtoReflect.Descriptor instead.
 func (*InstanceState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{70}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *InstanceState) GetSource() string {
@@ -5743,7 +5804,7 @@ type ExportState struct {
 
 func (x *ExportState) Reset() {
 	*x = ExportState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5755,7 +5816,7 @@ func (x *ExportState) String() string {
 func (*ExportState) ProtoMessage() {}
 
 func (x *ExportState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[71]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5768,7 +5829,7 @@ func (x *ExportState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportState.ProtoReflect.Descriptor instead.
 func (*ExportState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{71}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ExportState) GetCluster() string {
@@ -5805,7 +5866,7 @@ type SidecarsRequest struct {
 
 func (x *SidecarsRequest) Reset() {
 	*x = SidecarsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5817,7 +5878,7 @@ func (x *SidecarsRequest) String() string {
 func (*SidecarsRequest) ProtoMessage() {}
 
 func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[72]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5830,7 +5891,7 @@ func (x *SidecarsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsRequest.ProtoReflect.Descriptor instead.
 func (*SidecarsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{72}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SidecarsRequest) GetNamespace() string {
@@ -5878,7 +5939,7 @@ type SidecarsResponse struct {
 
 func (x *SidecarsResponse) Reset() {
 	*x = SidecarsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5890,7 +5951,7 @@ func (x *SidecarsResponse) String() string {
 func (*SidecarsResponse) ProtoMessage() {}
 
 func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[73]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5903,7 +5964,7 @@ func (x *SidecarsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarsResponse.ProtoReflect.Descriptor instead.
 func (*SidecarsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{73}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SidecarsResponse) GetSidecars() []*SidecarState {
@@ -5946,7 +6007,7 @@ type SidecarState struct {
 
 func (x *SidecarState) Reset() {
 	*x = SidecarState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5958,7 +6019,7 @@ func (x *SidecarState) String() string {
 func (*SidecarState) ProtoMessage() {}
 
 func (x *SidecarState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[74]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5971,7 +6032,7 @@ func (x *SidecarState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SidecarState.ProtoReflect.Descriptor instead.
 func (*SidecarState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{74}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SidecarState) GetApp() *App {
@@ -6103,7 +6164,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6115,7 +6176,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[75]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6128,7 +6189,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{75}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *EventsRequest) GetSinceUnixMs() int64 {
@@ -6154,7 +6215,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6166,7 +6227,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[76]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6179,7 +6240,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{76}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *EventsResponse) GetEvents() []*Event {
@@ -6205,7 +6266,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6217,7 +6278,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[77]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6230,7 +6291,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{77}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Event) GetNumber() uint64 {
@@ -6292,7 +6353,7 @@ type EventField struct {
 
 func (x *EventField) Reset() {
 	*x = EventField{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6304,7 +6365,7 @@ func (x *EventField) String() string {
 func (*EventField) ProtoMessage() {}
 
 func (x *EventField) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[78]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6317,7 +6378,7 @@ func (x *EventField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventField.ProtoReflect.Descriptor instead.
 func (*EventField) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{78}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *EventField) GetName() string {
@@ -6352,7 +6413,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6364,7 +6425,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[79]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6377,7 +6438,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{79}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -6425,7 +6486,7 @@ type Wanted struct {
 
 func (x *Wanted) Reset() {
 	*x = Wanted{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6437,7 +6498,7 @@ func (x *Wanted) String() string {
 func (*Wanted) ProtoMessage() {}
 
 func (x *Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[80]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6450,7 +6511,7 @@ func (x *Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wanted.ProtoReflect.Descriptor instead.
 func (*Wanted) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{80}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Wanted) GetApps() []*WantedApp {
@@ -6470,7 +6531,7 @@ type WantedApp struct {
 
 func (x *WantedApp) Reset() {
 	*x = WantedApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6482,7 +6543,7 @@ func (x *WantedApp) String() string {
 func (*WantedApp) ProtoMessage() {}
 
 func (x *WantedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[81]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6495,7 +6556,7 @@ func (x *WantedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedApp.ProtoReflect.Descriptor instead.
 func (*WantedApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{81}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *WantedApp) GetApp() *App {
@@ -6523,7 +6584,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6535,7 +6596,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[82]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6548,7 +6609,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{82}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -6586,7 +6647,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6598,7 +6659,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[83]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6611,7 +6672,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{83}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -6690,7 +6751,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6702,7 +6763,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6715,7 +6776,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -6826,7 +6887,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6838,7 +6899,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6851,7 +6912,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Export) GetApp() *App {
@@ -6942,7 +7003,7 @@ type ActorExport struct {
 
 func (x *ActorExport) Reset() {
 	*x = ActorExport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6954,7 +7015,7 @@ func (x *ActorExport) String() string {
 func (*ActorExport) ProtoMessage() {}
 
 func (x *ActorExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6967,7 +7028,7 @@ func (x *ActorExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
 func (*ActorExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ActorExport) GetObject() string {
@@ -6993,7 +7054,7 @@ type ActorsRequest struct {
 
 func (x *ActorsRequest) Reset() {
 	*x = ActorsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7005,7 +7066,7 @@ func (x *ActorsRequest) String() string {
 func (*ActorsRequest) ProtoMessage() {}
 
 func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7018,7 +7079,7 @@ func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
 func (*ActorsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ActorsRequest) GetNamespace() string {
@@ -7042,7 +7103,7 @@ type ActorsResponse struct {
 
 func (x *ActorsResponse) Reset() {
 	*x = ActorsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7054,7 +7115,7 @@ func (x *ActorsResponse) String() string {
 func (*ActorsResponse) ProtoMessage() {}
 
 func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7067,7 +7128,7 @@ func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
 func (*ActorsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ActorsResponse) GetCluster() string {
@@ -7128,7 +7189,7 @@ type ImportedActors struct {
 
 func (x *ImportedActors) Reset() {
 	*x = ImportedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7140,7 +7201,7 @@ func (x *ImportedActors) String() string {
 func (*ImportedActors) ProtoMessage() {}
 
 func (x *ImportedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7153,7 +7214,7 @@ func (x *ImportedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
 func (*ImportedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ImportedActors) GetType() string {
@@ -7218,7 +7279,7 @@ type OwnedActors struct {
 
 func (x *OwnedActors) Reset() {
 	*x = OwnedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7230,7 +7291,7 @@ func (x *OwnedActors) String() string {
 func (*OwnedActors) ProtoMessage() {}
 
 func (x *OwnedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7243,7 +7304,7 @@ func (x *OwnedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
 func (*OwnedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *OwnedActors) GetType() string {
@@ -7285,7 +7346,7 @@ type ActorCluster struct {
 
 func (x *ActorCluster) Reset() {
 	*x = ActorCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7297,7 +7358,7 @@ func (x *ActorCluster) String() string {
 func (*ActorCluster) ProtoMessage() {}
 
 func (x *ActorCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7310,7 +7371,7 @@ func (x *ActorCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
 func (*ActorCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ActorCluster) GetName() string {
@@ -7335,7 +7396,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7347,7 +7408,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7360,7 +7421,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 type SupportResponse struct {
@@ -7373,7 +7434,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7385,7 +7446,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7398,7 +7459,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -7423,7 +7484,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7435,7 +7496,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7448,7 +7509,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 type CheckRequest struct {
@@ -7461,7 +7522,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7473,7 +7534,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7486,7 +7547,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -7519,7 +7580,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7531,7 +7592,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7544,7 +7605,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -7612,7 +7673,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7624,7 +7685,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7637,7 +7698,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -7727,7 +7788,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7739,7 +7800,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7752,7 +7813,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -7964,7 +8025,7 @@ type Unhealthy struct {
 
 func (x *Unhealthy) Reset() {
 	*x = Unhealthy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7976,7 +8037,7 @@ func (x *Unhealthy) String() string {
 func (*Unhealthy) ProtoMessage() {}
 
 func (x *Unhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7989,7 +8050,7 @@ func (x *Unhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unhealthy.ProtoReflect.Descriptor instead.
 func (*Unhealthy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Unhealthy) GetKind() string {
@@ -8034,7 +8095,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8046,7 +8107,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8059,7 +8120,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Problem) GetCheck() string {
@@ -8115,7 +8176,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8127,7 +8188,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8140,7 +8201,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -8264,7 +8325,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8276,7 +8337,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8289,7 +8350,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -8353,7 +8414,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8365,7 +8426,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8378,7 +8439,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -8418,7 +8479,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8430,7 +8491,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8443,7 +8504,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -8508,7 +8569,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8520,7 +8581,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8533,7 +8594,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -8582,7 +8643,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8594,7 +8655,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8607,7 +8668,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -8656,7 +8717,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8668,7 +8729,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8681,7 +8742,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -8717,7 +8778,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8729,7 +8790,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8742,7 +8803,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -8785,7 +8846,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8797,7 +8858,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8810,7 +8871,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *DNSHost) GetName() string {
@@ -8857,7 +8918,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8869,7 +8930,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8882,7 +8943,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -8954,7 +9015,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8966,7 +9027,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8979,7 +9040,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -9059,7 +9120,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9071,7 +9132,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9084,7 +9145,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -9139,7 +9200,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9151,7 +9212,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9164,7 +9225,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -9226,7 +9287,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9238,7 +9299,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9251,7 +9312,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -9448,7 +9509,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9460,7 +9521,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9473,7 +9534,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -9510,7 +9571,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9522,7 +9583,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9535,7 +9596,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -9585,7 +9646,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9597,7 +9658,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9610,7 +9671,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -9659,7 +9720,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9671,7 +9732,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9684,7 +9745,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -9718,7 +9779,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9730,7 +9791,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9743,7 +9804,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -9769,7 +9830,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9781,7 +9842,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9794,7 +9855,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -9814,7 +9875,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9826,7 +9887,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9839,7 +9900,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -9866,7 +9927,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9878,7 +9939,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9891,7 +9952,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -9916,7 +9977,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9928,7 +9989,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9941,7 +10002,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 type InvitationsResponse struct {
@@ -9954,7 +10015,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9966,7 +10027,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9979,7 +10040,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -10010,7 +10071,7 @@ type LinkedCluster struct {
 
 func (x *LinkedCluster) Reset() {
 	*x = LinkedCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10022,7 +10083,7 @@ func (x *LinkedCluster) String() string {
 func (*LinkedCluster) ProtoMessage() {}
 
 func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10035,7 +10096,7 @@ func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedCluster.ProtoReflect.Descriptor instead.
 func (*LinkedCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *LinkedCluster) GetCluster() string {
@@ -10082,7 +10143,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10094,7 +10155,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10107,7 +10168,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -10139,7 +10200,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10151,7 +10212,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10164,7 +10225,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *LinkState) GetId() string {
@@ -10260,7 +10321,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10272,7 +10333,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10285,7 +10346,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -10307,7 +10368,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10319,7 +10380,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10332,7 +10393,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -10375,7 +10436,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10387,7 +10448,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10400,7 +10461,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -10439,7 +10500,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10451,7 +10512,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10464,7 +10525,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -10546,7 +10607,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10558,7 +10619,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10571,7 +10632,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -10663,7 +10724,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10675,7 +10736,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10688,7 +10749,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -10723,7 +10784,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10735,7 +10796,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10748,7 +10809,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -10783,7 +10844,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10795,7 +10856,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10808,7 +10869,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -10846,7 +10907,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10858,7 +10919,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10871,7 +10932,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -10918,7 +10979,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10930,7 +10991,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10943,7 +11004,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -10962,7 +11023,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10974,7 +11035,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10987,7 +11048,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
 }
 
 // Invitation is the public part of an invitation.
@@ -11008,7 +11069,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11020,7 +11081,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11033,7 +11094,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -11159,11 +11220,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0frefused_lookups\x18\x02 \x03(\v2 .isthmus.v1alpha1.RefusedLookupsR\x0erefusedLookups\x12/\n" +
 	"\x04made\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.MadeCallsR\x04made\x12&\n" +
 	"\fguard_loaded\x18\x04 \x01(\bH\x00R\vguardLoaded\x88\x01\x01B\x0f\n" +
-	"\r_guard_loaded\"+\n" +
+	"\r_guard_loaded\"b\n" +
 	"\n" +
 	"TapSidecar\x12\x1d\n" +
 	"\n" +
-	"per_second\x18\x01 \x01(\rR\tperSecond\"\\\n" +
+	"per_second\x18\x01 \x01(\rR\tperSecond\x125\n" +
+	"\afilters\x18\x02 \x03(\v2\x1b.isthmus.v1alpha1.TapFilterR\afilters\"i\n" +
+	"\tTapFilter\x12-\n" +
+	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12-\n" +
+	"\x06callee\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06callee\"\\\n" +
 	"\vTappedCalls\x122\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1c.isthmus.v1alpha1.TappedCallR\x05calls\x12\x19\n" +
 	"\bleft_out\x18\x02 \x01(\x04R\aleftOut\"\xf6\x02\n" +
@@ -12083,7 +12148,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 140)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 141)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),        // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),                 // 1: isthmus.v1alpha1.App
@@ -12097,355 +12162,359 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*UnreachedGateway)(nil),    // 9: isthmus.v1alpha1.UnreachedGateway
 	(*CallReport)(nil),          // 10: isthmus.v1alpha1.CallReport
 	(*TapSidecar)(nil),          // 11: isthmus.v1alpha1.TapSidecar
-	(*TappedCalls)(nil),         // 12: isthmus.v1alpha1.TappedCalls
-	(*TappedCall)(nil),          // 13: isthmus.v1alpha1.TappedCall
-	(*RefusedLookups)(nil),      // 14: isthmus.v1alpha1.RefusedLookups
-	(*MadeCalls)(nil),           // 15: isthmus.v1alpha1.MadeCalls
-	(*CallTraffic)(nil),         // 16: isthmus.v1alpha1.CallTraffic
-	(*CallCount)(nil),           // 17: isthmus.v1alpha1.CallCount
-	(*WatchResponse)(nil),       // 18: isthmus.v1alpha1.WatchResponse
-	(*Access)(nil),              // 19: isthmus.v1alpha1.Access
-	(*AppSetEdit)(nil),          // 20: isthmus.v1alpha1.AppSetEdit
-	(*RemoteCaller)(nil),        // 21: isthmus.v1alpha1.RemoteCaller
-	(*Gateways)(nil),            // 22: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil),     // 23: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),           // 24: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),           // 25: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),      // 26: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),            // 27: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),       // 28: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),        // 29: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),         // 30: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),       // 31: isthmus.v1alpha1.ApplyResponse
-	(*EffectCounts)(nil),        // 32: isthmus.v1alpha1.EffectCounts
-	(*ExportEffect)(nil),        // 33: isthmus.v1alpha1.ExportEffect
-	(*AnalyzeRequest)(nil),      // 34: isthmus.v1alpha1.AnalyzeRequest
-	(*AnalyzeResponse)(nil),     // 35: isthmus.v1alpha1.AnalyzeResponse
-	(*Finding)(nil),             // 36: isthmus.v1alpha1.Finding
-	(*ApplyResult)(nil),         // 37: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),              // 38: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),           // 39: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),          // 40: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),         // 41: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),        // 42: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),       // 43: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),      // 44: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),     // 45: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),          // 46: isthmus.v1alpha1.PastObject
-	(*PoliciesRequest)(nil),     // 47: isthmus.v1alpha1.PoliciesRequest
-	(*PoliciesResponse)(nil),    // 48: isthmus.v1alpha1.PoliciesResponse
-	(*AppPolicy)(nil),           // 49: isthmus.v1alpha1.AppPolicy
-	(*GraphRequest)(nil),        // 50: isthmus.v1alpha1.GraphRequest
-	(*GraphResponse)(nil),       // 51: isthmus.v1alpha1.GraphResponse
-	(*GraphApp)(nil),            // 52: isthmus.v1alpha1.GraphApp
-	(*GraphCluster)(nil),        // 53: isthmus.v1alpha1.GraphCluster
-	(*GraphCall)(nil),           // 54: isthmus.v1alpha1.GraphCall
-	(*GraphRoute)(nil),          // 55: isthmus.v1alpha1.GraphRoute
-	(*TapRequest)(nil),          // 56: isthmus.v1alpha1.TapRequest
-	(*TapResponse)(nil),         // 57: isthmus.v1alpha1.TapResponse
-	(*TrafficRequest)(nil),      // 58: isthmus.v1alpha1.TrafficRequest
-	(*TrafficResponse)(nil),     // 59: isthmus.v1alpha1.TrafficResponse
-	(*TrafficEdge)(nil),         // 60: isthmus.v1alpha1.TrafficEdge
-	(*CallsRequest)(nil),        // 61: isthmus.v1alpha1.CallsRequest
-	(*CallsResponse)(nil),       // 62: isthmus.v1alpha1.CallsResponse
-	(*Callee)(nil),              // 63: isthmus.v1alpha1.Callee
-	(*CallerState)(nil),         // 64: isthmus.v1alpha1.CallerState
-	(*ProbeRequest)(nil),        // 65: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),       // 66: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),      // 67: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),         // 68: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),        // 69: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),            // 70: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),       // 71: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),         // 72: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),     // 73: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil),    // 74: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),        // 75: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),       // 76: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),      // 77: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),               // 78: isthmus.v1alpha1.Event
-	(*EventField)(nil),          // 79: isthmus.v1alpha1.EventField
-	(*ExportsRequest)(nil),      // 80: isthmus.v1alpha1.ExportsRequest
-	(*Wanted)(nil),              // 81: isthmus.v1alpha1.Wanted
-	(*WantedApp)(nil),           // 82: isthmus.v1alpha1.WantedApp
-	(*RenewRequest)(nil),        // 83: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),       // 84: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),     // 85: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),              // 86: isthmus.v1alpha1.Export
-	(*ActorExport)(nil),         // 87: isthmus.v1alpha1.ActorExport
-	(*ActorsRequest)(nil),       // 88: isthmus.v1alpha1.ActorsRequest
-	(*ActorsResponse)(nil),      // 89: isthmus.v1alpha1.ActorsResponse
-	(*ImportedActors)(nil),      // 90: isthmus.v1alpha1.ImportedActors
-	(*OwnedActors)(nil),         // 91: isthmus.v1alpha1.OwnedActors
-	(*ActorCluster)(nil),        // 92: isthmus.v1alpha1.ActorCluster
-	(*SupportRequest)(nil),      // 93: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),     // 94: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),       // 95: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),        // 96: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),       // 97: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),         // 98: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),      // 99: isthmus.v1alpha1.StatusResponse
-	(*Unhealthy)(nil),           // 100: isthmus.v1alpha1.Unhealthy
-	(*Problem)(nil),             // 101: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),           // 102: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),      // 103: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),           // 104: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),           // 105: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),        // 106: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),           // 107: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),         // 108: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),         // 109: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),             // 110: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),        // 111: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),         // 112: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),         // 113: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),       // 114: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),          // 115: isthmus.v1alpha1.PeerStatus
-	(*Lapse)(nil),               // 116: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),       // 117: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),         // 118: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),       // 119: isthmus.v1alpha1.InviteRequest
-	(*InviteResponse)(nil),      // 120: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),       // 121: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),       // 122: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),      // 123: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),  // 124: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil), // 125: isthmus.v1alpha1.InvitationsResponse
-	(*LinkedCluster)(nil),       // 126: isthmus.v1alpha1.LinkedCluster
-	(*RevokeRequest)(nil),       // 127: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),           // 128: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),    // 129: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),   // 130: isthmus.v1alpha1.LinkTrustResponse
-	(*LackingApp)(nil),          // 131: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),         // 132: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),        // 133: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),           // 134: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),         // 135: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),           // 136: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),     // 137: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),        // 138: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),            // 139: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),          // 140: isthmus.v1alpha1.Invitation
-	(*Allow)(nil),               // 141: isthmus.v1alpha1.Allow
+	(*TapFilter)(nil),           // 12: isthmus.v1alpha1.TapFilter
+	(*TappedCalls)(nil),         // 13: isthmus.v1alpha1.TappedCalls
+	(*TappedCall)(nil),          // 14: isthmus.v1alpha1.TappedCall
+	(*RefusedLookups)(nil),      // 15: isthmus.v1alpha1.RefusedLookups
+	(*MadeCalls)(nil),           // 16: isthmus.v1alpha1.MadeCalls
+	(*CallTraffic)(nil),         // 17: isthmus.v1alpha1.CallTraffic
+	(*CallCount)(nil),           // 18: isthmus.v1alpha1.CallCount
+	(*WatchResponse)(nil),       // 19: isthmus.v1alpha1.WatchResponse
+	(*Access)(nil),              // 20: isthmus.v1alpha1.Access
+	(*AppSetEdit)(nil),          // 21: isthmus.v1alpha1.AppSetEdit
+	(*RemoteCaller)(nil),        // 22: isthmus.v1alpha1.RemoteCaller
+	(*Gateways)(nil),            // 23: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),     // 24: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),           // 25: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),           // 26: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),      // 27: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),            // 28: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),       // 29: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),        // 30: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),         // 31: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),       // 32: isthmus.v1alpha1.ApplyResponse
+	(*EffectCounts)(nil),        // 33: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),        // 34: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),      // 35: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),     // 36: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),             // 37: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),         // 38: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),              // 39: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),           // 40: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),          // 41: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),         // 42: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),        // 43: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),       // 44: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),      // 45: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),     // 46: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),          // 47: isthmus.v1alpha1.PastObject
+	(*PoliciesRequest)(nil),     // 48: isthmus.v1alpha1.PoliciesRequest
+	(*PoliciesResponse)(nil),    // 49: isthmus.v1alpha1.PoliciesResponse
+	(*AppPolicy)(nil),           // 50: isthmus.v1alpha1.AppPolicy
+	(*GraphRequest)(nil),        // 51: isthmus.v1alpha1.GraphRequest
+	(*GraphResponse)(nil),       // 52: isthmus.v1alpha1.GraphResponse
+	(*GraphApp)(nil),            // 53: isthmus.v1alpha1.GraphApp
+	(*GraphCluster)(nil),        // 54: isthmus.v1alpha1.GraphCluster
+	(*GraphCall)(nil),           // 55: isthmus.v1alpha1.GraphCall
+	(*GraphRoute)(nil),          // 56: isthmus.v1alpha1.GraphRoute
+	(*TapRequest)(nil),          // 57: isthmus.v1alpha1.TapRequest
+	(*TapResponse)(nil),         // 58: isthmus.v1alpha1.TapResponse
+	(*TrafficRequest)(nil),      // 59: isthmus.v1alpha1.TrafficRequest
+	(*TrafficResponse)(nil),     // 60: isthmus.v1alpha1.TrafficResponse
+	(*TrafficEdge)(nil),         // 61: isthmus.v1alpha1.TrafficEdge
+	(*CallsRequest)(nil),        // 62: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),       // 63: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),              // 64: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),         // 65: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),        // 66: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),       // 67: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),      // 68: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),         // 69: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),        // 70: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),            // 71: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),       // 72: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),         // 73: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),     // 74: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil),    // 75: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),        // 76: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),       // 77: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),      // 78: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),               // 79: isthmus.v1alpha1.Event
+	(*EventField)(nil),          // 80: isthmus.v1alpha1.EventField
+	(*ExportsRequest)(nil),      // 81: isthmus.v1alpha1.ExportsRequest
+	(*Wanted)(nil),              // 82: isthmus.v1alpha1.Wanted
+	(*WantedApp)(nil),           // 83: isthmus.v1alpha1.WantedApp
+	(*RenewRequest)(nil),        // 84: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),       // 85: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),     // 86: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),              // 87: isthmus.v1alpha1.Export
+	(*ActorExport)(nil),         // 88: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),       // 89: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),      // 90: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),      // 91: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),         // 92: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),        // 93: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),      // 94: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),     // 95: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),       // 96: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),        // 97: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),       // 98: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),         // 99: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),      // 100: isthmus.v1alpha1.StatusResponse
+	(*Unhealthy)(nil),           // 101: isthmus.v1alpha1.Unhealthy
+	(*Problem)(nil),             // 102: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),           // 103: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),      // 104: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),           // 105: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),           // 106: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),        // 107: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),           // 108: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),         // 109: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),         // 110: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),             // 111: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),        // 112: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),         // 113: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),         // 114: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),       // 115: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),          // 116: isthmus.v1alpha1.PeerStatus
+	(*Lapse)(nil),               // 117: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),       // 118: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),         // 119: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),       // 120: isthmus.v1alpha1.InviteRequest
+	(*InviteResponse)(nil),      // 121: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),       // 122: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),       // 123: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),      // 124: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),  // 125: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil), // 126: isthmus.v1alpha1.InvitationsResponse
+	(*LinkedCluster)(nil),       // 127: isthmus.v1alpha1.LinkedCluster
+	(*RevokeRequest)(nil),       // 128: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),           // 129: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),    // 130: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),   // 131: isthmus.v1alpha1.LinkTrustResponse
+	(*LackingApp)(nil),          // 132: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),         // 133: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),        // 134: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),           // 135: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),         // 136: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),           // 137: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),     // 138: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),        // 139: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),            // 140: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),          // 141: isthmus.v1alpha1.Invitation
+	(*Allow)(nil),               // 142: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
 	7,   // 1: isthmus.v1alpha1.WatchRequest.drain:type_name -> isthmus.v1alpha1.Drain
 	8,   // 2: isthmus.v1alpha1.WatchRequest.unreached:type_name -> isthmus.v1alpha1.Unreached
 	10,  // 3: isthmus.v1alpha1.WatchRequest.calls:type_name -> isthmus.v1alpha1.CallReport
-	12,  // 4: isthmus.v1alpha1.WatchRequest.tapped:type_name -> isthmus.v1alpha1.TappedCalls
+	13,  // 4: isthmus.v1alpha1.WatchRequest.tapped:type_name -> isthmus.v1alpha1.TappedCalls
 	1,   // 5: isthmus.v1alpha1.Hello.app:type_name -> isthmus.v1alpha1.App
 	5,   // 6: isthmus.v1alpha1.Hello.instance:type_name -> isthmus.v1alpha1.Instance
 	6,   // 7: isthmus.v1alpha1.Hello.known:type_name -> isthmus.v1alpha1.Known
 	1,   // 8: isthmus.v1alpha1.Known.app:type_name -> isthmus.v1alpha1.App
 	9,   // 9: isthmus.v1alpha1.Unreached.all:type_name -> isthmus.v1alpha1.UnreachedGateway
 	1,   // 10: isthmus.v1alpha1.UnreachedGateway.app:type_name -> isthmus.v1alpha1.App
-	17,  // 11: isthmus.v1alpha1.CallReport.calls:type_name -> isthmus.v1alpha1.CallCount
-	14,  // 12: isthmus.v1alpha1.CallReport.refused_lookups:type_name -> isthmus.v1alpha1.RefusedLookups
-	15,  // 13: isthmus.v1alpha1.CallReport.made:type_name -> isthmus.v1alpha1.MadeCalls
-	13,  // 14: isthmus.v1alpha1.TappedCalls.calls:type_name -> isthmus.v1alpha1.TappedCall
-	1,   // 15: isthmus.v1alpha1.TappedCall.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 16: isthmus.v1alpha1.TappedCall.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 17: isthmus.v1alpha1.RefusedLookups.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 18: isthmus.v1alpha1.MadeCalls.callee:type_name -> isthmus.v1alpha1.App
-	16,  // 19: isthmus.v1alpha1.MadeCalls.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	1,   // 20: isthmus.v1alpha1.CallCount.caller:type_name -> isthmus.v1alpha1.App
-	16,  // 21: isthmus.v1alpha1.CallCount.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	24,  // 22: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
-	1,   // 23: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
-	22,  // 24: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
-	19,  // 25: isthmus.v1alpha1.WatchResponse.access:type_name -> isthmus.v1alpha1.Access
-	11,  // 26: isthmus.v1alpha1.WatchResponse.tap:type_name -> isthmus.v1alpha1.TapSidecar
-	20,  // 27: isthmus.v1alpha1.Access.declared:type_name -> isthmus.v1alpha1.AppSetEdit
-	20,  // 28: isthmus.v1alpha1.Access.undeclared:type_name -> isthmus.v1alpha1.AppSetEdit
-	21,  // 29: isthmus.v1alpha1.Access.remote:type_name -> isthmus.v1alpha1.RemoteCaller
-	1,   // 30: isthmus.v1alpha1.AppSetEdit.put:type_name -> isthmus.v1alpha1.App
-	1,   // 31: isthmus.v1alpha1.AppSetEdit.removed:type_name -> isthmus.v1alpha1.App
-	23,  // 32: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
-	1,   // 33: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
-	25,  // 34: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
-	0,   // 35: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
-	1,   // 36: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 37: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	28,  // 38: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
-	67,  // 39: isthmus.v1alpha1.Decision.probes:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	30,  // 40: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
-	37,  // 41: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
-	38,  // 42: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
-	32,  // 43: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
-	33,  // 44: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
-	1,   // 45: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
-	36,  // 46: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
-	39,  // 47: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
-	39,  // 48: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
-	1,   // 49: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 50: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
-	27,  // 51: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
-	27,  // 52: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
-	39,  // 53: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	39,  // 54: isthmus.v1alpha1.GetRequest.after:type_name -> isthmus.v1alpha1.ObjectKey
-	42,  // 55: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
-	39,  // 56: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
-	39,  // 57: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
-	39,  // 58: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
-	46,  // 59: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
-	1,   // 60: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
-	49,  // 61: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
-	1,   // 62: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
-	1,   // 63: isthmus.v1alpha1.GraphRequest.focus:type_name -> isthmus.v1alpha1.App
-	52,  // 64: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
-	53,  // 65: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
-	54,  // 66: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
-	1,   // 67: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 68: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 69: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
-	55,  // 70: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
-	1,   // 71: isthmus.v1alpha1.TapRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 72: isthmus.v1alpha1.TapRequest.callee:type_name -> isthmus.v1alpha1.App
-	13,  // 73: isthmus.v1alpha1.TapResponse.calls:type_name -> isthmus.v1alpha1.TappedCall
-	1,   // 74: isthmus.v1alpha1.TrafficRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 75: isthmus.v1alpha1.TrafficRequest.callee:type_name -> isthmus.v1alpha1.App
-	60,  // 76: isthmus.v1alpha1.TrafficResponse.edges:type_name -> isthmus.v1alpha1.TrafficEdge
-	1,   // 77: isthmus.v1alpha1.TrafficEdge.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 78: isthmus.v1alpha1.TrafficEdge.callee:type_name -> isthmus.v1alpha1.App
-	16,  // 79: isthmus.v1alpha1.TrafficEdge.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	102, // 80: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
-	16,  // 81: isthmus.v1alpha1.TrafficEdge.steps:type_name -> isthmus.v1alpha1.CallTraffic
-	1,   // 82: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 83: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
-	63,  // 84: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
-	1,   // 85: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
-	64,  // 86: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
-	17,  // 87: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
-	1,   // 88: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 89: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
-	67,  // 90: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
-	1,   // 91: isthmus.v1alpha1.AppsRequest.after:type_name -> isthmus.v1alpha1.App
-	70,  // 92: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
-	1,   // 93: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
-	71,  // 94: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
-	72,  // 95: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	102, // 96: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
-	1,   // 97: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
-	75,  // 98: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
-	1,   // 99: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
-	78,  // 100: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
-	79,  // 101: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	6,   // 102: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	81,  // 103: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	82,  // 104: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
-	1,   // 105: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 106: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	86,  // 107: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 108: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,   // 109: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	141, // 110: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	87,  // 111: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	90,  // 112: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	91,  // 113: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	92,  // 114: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	141, // 115: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	141, // 116: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 117: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	98,  // 118: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	113, // 119: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	114, // 120: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	115, // 121: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	111, // 122: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	112, // 123: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	107, // 124: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	105, // 125: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	104, // 126: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	103, // 127: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	102, // 128: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	101, // 129: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
-	100, // 130: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
-	1,   // 131: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 132: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 133: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	106, // 134: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	108, // 135: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	109, // 136: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	110, // 137: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	114, // 138: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	114, // 139: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	117, // 140: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	116, // 141: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	118, // 142: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	128, // 143: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	118, // 144: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	128, // 145: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	126, // 146: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
-	131, // 147: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	1,   // 148: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	138, // 149: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	139, // 150: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	137, // 151: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 152: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	26,  // 153: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	29,  // 154: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	40,  // 155: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	43,  // 156: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	44,  // 157: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	34,  // 158: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	68,  // 159: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	73,  // 160: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	76,  // 161: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	65,  // 162: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	61,  // 163: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	58,  // 164: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
-	56,  // 165: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
-	50,  // 166: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	47,  // 167: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	80,  // 168: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	83,  // 169: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	88,  // 170: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	95,  // 171: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	96,  // 172: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	93,  // 173: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	119, // 174: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	121, // 175: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	122, // 176: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	123, // 177: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	124, // 178: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	127, // 179: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	129, // 180: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	132, // 181: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	18,  // 182: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	27,  // 183: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	31,  // 184: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	41,  // 185: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	31,  // 186: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	45,  // 187: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	35,  // 188: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	69,  // 189: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	74,  // 190: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	77,  // 191: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	66,  // 192: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	62,  // 193: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	59,  // 194: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
-	57,  // 195: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
-	51,  // 196: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	48,  // 197: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	85,  // 198: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	84,  // 199: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	89,  // 200: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	99,  // 201: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	97,  // 202: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	94,  // 203: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	120, // 204: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	128, // 205: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	128, // 206: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	128, // 207: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	125, // 208: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	128, // 209: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	130, // 210: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	133, // 211: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	182, // [182:212] is the sub-list for method output_type
-	152, // [152:182] is the sub-list for method input_type
-	152, // [152:152] is the sub-list for extension type_name
-	152, // [152:152] is the sub-list for extension extendee
-	0,   // [0:152] is the sub-list for field type_name
+	18,  // 11: isthmus.v1alpha1.CallReport.calls:type_name -> isthmus.v1alpha1.CallCount
+	15,  // 12: isthmus.v1alpha1.CallReport.refused_lookups:type_name -> isthmus.v1alpha1.RefusedLookups
+	16,  // 13: isthmus.v1alpha1.CallReport.made:type_name -> isthmus.v1alpha1.MadeCalls
+	12,  // 14: isthmus.v1alpha1.TapSidecar.filters:type_name -> isthmus.v1alpha1.TapFilter
+	1,   // 15: isthmus.v1alpha1.TapFilter.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 16: isthmus.v1alpha1.TapFilter.callee:type_name -> isthmus.v1alpha1.App
+	14,  // 17: isthmus.v1alpha1.TappedCalls.calls:type_name -> isthmus.v1alpha1.TappedCall
+	1,   // 18: isthmus.v1alpha1.TappedCall.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 19: isthmus.v1alpha1.TappedCall.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 20: isthmus.v1alpha1.RefusedLookups.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 21: isthmus.v1alpha1.MadeCalls.callee:type_name -> isthmus.v1alpha1.App
+	17,  // 22: isthmus.v1alpha1.MadeCalls.traffic:type_name -> isthmus.v1alpha1.CallTraffic
+	1,   // 23: isthmus.v1alpha1.CallCount.caller:type_name -> isthmus.v1alpha1.App
+	17,  // 24: isthmus.v1alpha1.CallCount.traffic:type_name -> isthmus.v1alpha1.CallTraffic
+	25,  // 25: isthmus.v1alpha1.WatchResponse.put:type_name -> isthmus.v1alpha1.ViewEntry
+	1,   // 26: isthmus.v1alpha1.WatchResponse.removed:type_name -> isthmus.v1alpha1.App
+	23,  // 27: isthmus.v1alpha1.WatchResponse.gateways:type_name -> isthmus.v1alpha1.Gateways
+	20,  // 28: isthmus.v1alpha1.WatchResponse.access:type_name -> isthmus.v1alpha1.Access
+	11,  // 29: isthmus.v1alpha1.WatchResponse.tap:type_name -> isthmus.v1alpha1.TapSidecar
+	21,  // 30: isthmus.v1alpha1.Access.declared:type_name -> isthmus.v1alpha1.AppSetEdit
+	21,  // 31: isthmus.v1alpha1.Access.undeclared:type_name -> isthmus.v1alpha1.AppSetEdit
+	22,  // 32: isthmus.v1alpha1.Access.remote:type_name -> isthmus.v1alpha1.RemoteCaller
+	1,   // 33: isthmus.v1alpha1.AppSetEdit.put:type_name -> isthmus.v1alpha1.App
+	1,   // 34: isthmus.v1alpha1.AppSetEdit.removed:type_name -> isthmus.v1alpha1.App
+	24,  // 35: isthmus.v1alpha1.Gateways.clusters:type_name -> isthmus.v1alpha1.ClusterGateways
+	1,   // 36: isthmus.v1alpha1.ViewEntry.app:type_name -> isthmus.v1alpha1.App
+	26,  // 37: isthmus.v1alpha1.ViewEntry.routes:type_name -> isthmus.v1alpha1.ViewRoute
+	0,   // 38: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
+	1,   // 39: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 40: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
+	29,  // 41: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
+	68,  // 42: isthmus.v1alpha1.Decision.probes:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	31,  // 43: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
+	38,  // 44: isthmus.v1alpha1.ApplyResponse.results:type_name -> isthmus.v1alpha1.ApplyResult
+	39,  // 45: isthmus.v1alpha1.ApplyResponse.effects:type_name -> isthmus.v1alpha1.Effect
+	33,  // 46: isthmus.v1alpha1.ApplyResponse.counts:type_name -> isthmus.v1alpha1.EffectCounts
+	34,  // 47: isthmus.v1alpha1.ApplyResponse.exports:type_name -> isthmus.v1alpha1.ExportEffect
+	1,   // 48: isthmus.v1alpha1.ExportEffect.app:type_name -> isthmus.v1alpha1.App
+	37,  // 49: isthmus.v1alpha1.AnalyzeResponse.findings:type_name -> isthmus.v1alpha1.Finding
+	40,  // 50: isthmus.v1alpha1.Finding.key:type_name -> isthmus.v1alpha1.ObjectKey
+	40,  // 51: isthmus.v1alpha1.ApplyResult.key:type_name -> isthmus.v1alpha1.ObjectKey
+	1,   // 52: isthmus.v1alpha1.Effect.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 53: isthmus.v1alpha1.Effect.app:type_name -> isthmus.v1alpha1.App
+	28,  // 54: isthmus.v1alpha1.Effect.before:type_name -> isthmus.v1alpha1.Decision
+	28,  // 55: isthmus.v1alpha1.Effect.after:type_name -> isthmus.v1alpha1.Decision
+	40,  // 56: isthmus.v1alpha1.GetRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	40,  // 57: isthmus.v1alpha1.GetRequest.after:type_name -> isthmus.v1alpha1.ObjectKey
+	43,  // 58: isthmus.v1alpha1.GetResponse.objects:type_name -> isthmus.v1alpha1.StoredObject
+	40,  // 59: isthmus.v1alpha1.StoredObject.key:type_name -> isthmus.v1alpha1.ObjectKey
+	40,  // 60: isthmus.v1alpha1.DeleteRequest.keys:type_name -> isthmus.v1alpha1.ObjectKey
+	40,  // 61: isthmus.v1alpha1.HistoryRequest.key:type_name -> isthmus.v1alpha1.ObjectKey
+	47,  // 62: isthmus.v1alpha1.HistoryResponse.versions:type_name -> isthmus.v1alpha1.PastObject
+	1,   // 63: isthmus.v1alpha1.PoliciesRequest.app:type_name -> isthmus.v1alpha1.App
+	50,  // 64: isthmus.v1alpha1.PoliciesResponse.policies:type_name -> isthmus.v1alpha1.AppPolicy
+	1,   // 65: isthmus.v1alpha1.AppPolicy.app:type_name -> isthmus.v1alpha1.App
+	1,   // 66: isthmus.v1alpha1.GraphRequest.focus:type_name -> isthmus.v1alpha1.App
+	53,  // 67: isthmus.v1alpha1.GraphResponse.apps:type_name -> isthmus.v1alpha1.GraphApp
+	54,  // 68: isthmus.v1alpha1.GraphResponse.clusters:type_name -> isthmus.v1alpha1.GraphCluster
+	55,  // 69: isthmus.v1alpha1.GraphResponse.calls:type_name -> isthmus.v1alpha1.GraphCall
+	1,   // 70: isthmus.v1alpha1.GraphApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 71: isthmus.v1alpha1.GraphCall.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 72: isthmus.v1alpha1.GraphCall.callee:type_name -> isthmus.v1alpha1.App
+	56,  // 73: isthmus.v1alpha1.GraphCall.routes:type_name -> isthmus.v1alpha1.GraphRoute
+	1,   // 74: isthmus.v1alpha1.TapRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 75: isthmus.v1alpha1.TapRequest.callee:type_name -> isthmus.v1alpha1.App
+	14,  // 76: isthmus.v1alpha1.TapResponse.calls:type_name -> isthmus.v1alpha1.TappedCall
+	1,   // 77: isthmus.v1alpha1.TrafficRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 78: isthmus.v1alpha1.TrafficRequest.callee:type_name -> isthmus.v1alpha1.App
+	61,  // 79: isthmus.v1alpha1.TrafficResponse.edges:type_name -> isthmus.v1alpha1.TrafficEdge
+	1,   // 80: isthmus.v1alpha1.TrafficEdge.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 81: isthmus.v1alpha1.TrafficEdge.callee:type_name -> isthmus.v1alpha1.App
+	17,  // 82: isthmus.v1alpha1.TrafficEdge.traffic:type_name -> isthmus.v1alpha1.CallTraffic
+	103, // 83: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
+	17,  // 84: isthmus.v1alpha1.TrafficEdge.steps:type_name -> isthmus.v1alpha1.CallTraffic
+	1,   // 85: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 86: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
+	64,  // 87: isthmus.v1alpha1.CallsResponse.callees:type_name -> isthmus.v1alpha1.Callee
+	1,   // 88: isthmus.v1alpha1.Callee.app:type_name -> isthmus.v1alpha1.App
+	65,  // 89: isthmus.v1alpha1.Callee.callers:type_name -> isthmus.v1alpha1.CallerState
+	18,  // 90: isthmus.v1alpha1.CallerState.calls:type_name -> isthmus.v1alpha1.CallCount
+	1,   // 91: isthmus.v1alpha1.ProbeRequest.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 92: isthmus.v1alpha1.ProbeRequest.app:type_name -> isthmus.v1alpha1.App
+	68,  // 93: isthmus.v1alpha1.ProbeResponse.endpoints:type_name -> isthmus.v1alpha1.ProbedEndpoint
+	1,   // 94: isthmus.v1alpha1.AppsRequest.after:type_name -> isthmus.v1alpha1.App
+	71,  // 95: isthmus.v1alpha1.AppsResponse.apps:type_name -> isthmus.v1alpha1.AppState
+	1,   // 96: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
+	72,  // 97: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
+	73,  // 98: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
+	103, // 99: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	1,   // 100: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
+	76,  // 101: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
+	1,   // 102: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
+	79,  // 103: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
+	80,  // 104: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
+	6,   // 105: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	82,  // 106: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	83,  // 107: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	1,   // 108: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 109: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
+	87,  // 110: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 111: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	1,   // 112: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	142, // 113: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	88,  // 114: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	91,  // 115: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	92,  // 116: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	93,  // 117: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	142, // 118: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	142, // 119: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 120: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	99,  // 121: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	114, // 122: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	115, // 123: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	116, // 124: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	112, // 125: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	113, // 126: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	108, // 127: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	106, // 128: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	105, // 129: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	104, // 130: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	103, // 131: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	102, // 132: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	101, // 133: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
+	1,   // 134: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 135: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 136: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	107, // 137: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	109, // 138: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	110, // 139: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	111, // 140: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	115, // 141: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	115, // 142: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	118, // 143: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	117, // 144: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	119, // 145: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	129, // 146: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	119, // 147: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	129, // 148: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	127, // 149: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
+	132, // 150: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	1,   // 151: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	139, // 152: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	140, // 153: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	138, // 154: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 155: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	27,  // 156: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	30,  // 157: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	41,  // 158: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	44,  // 159: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	45,  // 160: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	35,  // 161: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	69,  // 162: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	74,  // 163: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	77,  // 164: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	66,  // 165: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	62,  // 166: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	59,  // 167: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
+	57,  // 168: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
+	51,  // 169: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	48,  // 170: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	81,  // 171: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	84,  // 172: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	89,  // 173: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	96,  // 174: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	97,  // 175: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	94,  // 176: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	120, // 177: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	122, // 178: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	123, // 179: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	124, // 180: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	125, // 181: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	128, // 182: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	130, // 183: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	133, // 184: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	19,  // 185: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	28,  // 186: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	32,  // 187: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	42,  // 188: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	32,  // 189: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	46,  // 190: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	36,  // 191: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	70,  // 192: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	75,  // 193: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	78,  // 194: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	67,  // 195: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	63,  // 196: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	60,  // 197: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
+	58,  // 198: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
+	52,  // 199: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	49,  // 200: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	86,  // 201: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	85,  // 202: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	90,  // 203: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	100, // 204: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	98,  // 205: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	95,  // 206: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	121, // 207: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	129, // 208: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	129, // 209: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	129, // 210: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	126, // 211: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	129, // 212: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	131, // 213: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	134, // 214: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	185, // [185:215] is the sub-list for method output_type
+	155, // [155:185] is the sub-list for method input_type
+	155, // [155:155] is the sub-list for extension type_name
+	155, // [155:155] is the sub-list for extension extendee
+	0,   // [0:155] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -12462,13 +12531,13 @@ func file_isthmus_v1alpha1_services_proto_init() {
 		(*WatchRequest_Tapped)(nil),
 	}
 	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[59].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[131].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[60].OneofWrappers = []any{}
+	file_isthmus_v1alpha1_services_proto_msgTypes[132].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[132].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[133].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -12480,7 +12549,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   140,
+			NumMessages:   141,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

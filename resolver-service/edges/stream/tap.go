@@ -1,13 +1,17 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -28,34 +32,47 @@ const (
 // Tap is an operator who looks at single calls.
 type Tap struct {
 	Calls  chan *pb.TapResponse // of calls that this operator wants
-	caller func(catalog.App) bool
-	callee func(catalog.App) bool
+	number uint64               // grows
+	filter *pb.TapFilter
 	rate   uint32
 	lost   atomic.Uint64 // calls that the operator was too slow for
 }
 
 // taps are all that look. The zero value is nobody.
 type taps struct {
-	mu  sync.Mutex
-	all map[*Tap]struct{}
+	mu    sync.Mutex
+	all   map[*Tap]struct{}
+	begun uint64
 }
 
-// wanted is how many calls a second anybody wants of an app's sidecar.
-func (t *taps) wanted(app catalog.App) (rate uint32) {
+// matches tells whether a filter lets an app pass; empty fields stand for any.
+func matches(filter *pb.App, app catalog.App) bool {
+	return (filter.GetNamespace() == "" || filter.GetNamespace() == app.Namespace) && (filter.GetId() == "" || filter.GetId() == app.ID)
+}
+
+// concerns tells whether sidecars of an app may have calls that the operator wants.
+func (t *Tap) concerns(app catalog.App) bool {
+	return matches(t.filter.GetCaller(), app) || matches(t.filter.GetCallee(), app)
+}
+
+// wanted is what anybody wants of an app's sidecar.
+func (t *taps) wanted(app catalog.App) *pb.TapSidecar {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for tap := range t.all {
-		if tap.caller(app) || tap.callee(app) {
-			rate = max(rate, tap.rate)
+	m := &pb.TapSidecar{}
+	for _, tap := range slices.SortedFunc(maps.Keys(t.all), func(a, b *Tap) int { return cmp.Compare(a.number, b.number) }) {
+		if tap.concerns(app) {
+			m.PerSecond = max(m.PerSecond, tap.rate)
+			m.Filters = append(m.Filters, tap.filter)
 		}
 	}
-	return rate
+	return m
 }
 
-// Tap has sidecars tell of single calls of some callers to some callees until ctx ends. It returns how
+// Tap has sidecars tell of some single calls until ctx ends. It returns how
 // many sidecars of this replica do, and how many can't.
-func (s *Server) Tap(ctx context.Context, caller, callee func(catalog.App) bool, perSecond uint32) (tap *Tap, sidecars, unable int, err error) {
-	tap = &Tap{Calls: make(chan *pb.TapResponse, tapBacklog), caller: caller, callee: callee, rate: perSecond}
+func (s *Server) Tap(ctx context.Context, filter *pb.TapFilter, perSecond uint32) (tap *Tap, sidecars, unable int, err error) {
+	tap = &Tap{Calls: make(chan *pb.TapResponse, tapBacklog), filter: filter, rate: perSecond}
 	s.taps.mu.Lock()
 	if len(s.taps.all) >= maxTaps {
 		s.taps.mu.Unlock()
@@ -64,11 +81,13 @@ func (s *Server) Tap(ctx context.Context, caller, callee func(catalog.App) bool,
 	if s.taps.all == nil {
 		s.taps.all = map[*Tap]struct{}{}
 	}
+	s.taps.begun++
+	tap.number = s.taps.begun
 	s.taps.all[tap] = struct{}{}
 	s.taps.mu.Unlock()
 	for _, c := range s.evidence.all() {
 		switch {
-		case !caller(c.app) && !callee(c.app):
+		case !tap.concerns(c.app):
 		case c.watch.hello.taps:
 			sidecars++
 		default:
@@ -97,16 +116,16 @@ func (s *Server) retap() {
 	}
 }
 
-// sendTap tells a sidecar how many calls are wanted, where that has changed.
+// sendTap tells a sidecar which calls are wanted, where that has changed.
 func (w *watch) sendTap() error {
-	rate := w.s.taps.wanted(w.hello.app)
-	if !w.hello.taps || rate == w.tapped {
+	wanted := w.s.taps.wanted(w.hello.app)
+	if !w.hello.taps || proto.Equal(wanted, w.tapped) || w.tapped == nil && wanted.GetPerSecond() == 0 {
 		return nil
 	}
-	w.tapped = rate
+	w.tapped = wanted
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	return w.stream.Send(&pb.WatchResponse{Tap: &pb.TapSidecar{PerSecond: rate}})
+	return w.stream.Send(&pb.WatchResponse{Tap: wanted})
 }
 
 // tappedCalls hands single calls on to who wants them. What a sidecar tells is about its own app: it
@@ -124,11 +143,11 @@ func (w *watch) tappedCalls(ctx context.Context, m *pb.TappedCalls) error {
 	for tap := range w.s.taps.all {
 		some := &pb.TapResponse{LeftOut: m.GetLeftOut() + tap.lost.Swap(0)}
 		for _, c := range m.GetCalls() {
-			if tap.caller(wire.AppOf(c.GetCaller())) && tap.callee(wire.AppOf(c.GetCallee())) {
+			if matches(tap.filter.GetCaller(), wire.AppOf(c.GetCaller())) && matches(tap.filter.GetCallee(), wire.AppOf(c.GetCallee())) {
 				some.Calls = append(some.Calls, c)
 			}
 		}
-		if len(some.Calls) == 0 {
+		if len(some.Calls) == 0 || !tap.concerns(w.hello.app) {
 			continue
 		}
 		select {

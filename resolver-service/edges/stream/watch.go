@@ -43,10 +43,10 @@ type watch struct {
 	caller   *caller
 	inFlight inFlight
 	since    time.Time
-	draining atomic.Bool   // the client has said so after its hello
-	guard    atomic.Int32  // whether the guard sees the calls of its app; a guardState
-	retap    chan struct{} // has room for one: who looks at single calls has changed
-	tapped   uint32        // how many calls a second the client was last told to tell of; of followAccess
+	draining atomic.Bool    // the client has said so after its hello
+	guard    atomic.Int32   // whether the guard sees the calls of its app; a guardState
+	retap    chan struct{}  // has room for one: who looks at single calls has changed
+	tapped   *pb.TapSidecar // what the client was last told to tell of, nil: nothing yet; of followAccess
 
 	sending sync.Mutex // guards the fields below; held while a message is sent
 	sent    *catalog.View
