@@ -107,11 +107,18 @@ func (s *schema) kind(kind string, m proto.Message) {
 	s.of(m.ProtoReflect().Descriptor(), path)
 }
 
+// table writes the fields as a tree: each below its object, indented, without the names of those above.
 func (s *schema) table(w *bytes.Buffer, kind, command string) {
-	fmt.Fprintf(w, "\n## %s\n\nPrinted by `%s`.\n\n| field | type | |\n| --- | --- | --- |\n", kind, strings.ReplaceAll(command, ", ", "` and `"))
+	fmt.Fprintf(w, "\n## %s\n\nPrinted by `%s`.\n\n```text\n", kind, strings.ReplaceAll(command, ", ", "` and `"))
 	for _, r := range s.rows {
-		fmt.Fprintf(w, "| `%s` | %s | %s |\n", r[0], r[1], strings.ReplaceAll(r[2], "|", "or"))
+		depth, name := strings.Count(r[0], "."), r[0][strings.LastIndex(r[0], ".")+1:]
+		line := fmt.Sprintf("%s%s %s", strings.Repeat("  ", depth), name, r[1])
+		if r[2] != "" {
+			line = fmt.Sprintf("%-36s %s", line, r[2])
+		}
+		fmt.Fprintln(w, line)
 	}
+	fmt.Fprintln(w, "```")
 }
 
 var (
