@@ -74,6 +74,7 @@ func inMarkdown(cmd *cobra.Command) string {
 	} else {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			_, common := f.Annotations[reachesService]
+			common = common || f.Name == "all-namespaces" || f.Name == "namespace"
 			if _, format := f.Value.(*format); !common && !format && f.Name != "help" && !reaches(cmd, f) {
 				shown.AddFlag(f)
 			}
