@@ -40,7 +40,7 @@ type Column struct {
 	Description string // for kubectl
 }
 
-// definitions are the one table of kinds. contributing/add-a-kind.md says what else a kind
+// definitions are the one table of kinds. docs/how-to/add-a-kind.md says what else a kind
 // needs, and tests hold that nothing of it is missing.
 var definitions = []Definition{
 	{

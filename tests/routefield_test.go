@@ -13,7 +13,7 @@ import (
 )
 
 // mostFieldFiles is how many files a field of a route may need, written by hand, until a sidecar
-// has it and explain shows it. contributing/development.md lists them.
+// has it and explain shows it. docs/how-to/development.md lists them.
 const mostFieldFiles = 8
 
 // elsewhere are the folders of other readers of a route, which need not know each field, and of

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// All are the README and every page in docs/ and contributing/ and the folders below them, by path,
-// which begins with root.
+// All are the README and every page in docs/ and the folders below it, by path, which begins with
+// root.
 func All(root string) (map[string]string, error) {
 	all := map[string]string{}
 	add := func(path string) error {
@@ -28,18 +28,13 @@ func All(root string) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	for _, folder := range []string{"docs", "contributing"} {
-		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
-			if err == nil && filepath.Ext(path) == ".md" {
-				return add(path)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".md" {
+			return add(path)
 		}
-	}
-	return all, nil
+		return err
+	})
+	return all, err
 }
 
 // Snippet is a fenced block of a page.

@@ -29,7 +29,7 @@ var layout = template.Must(template.ParseFS(assets, "assets/page.html"))
 // sections are the parts of the navigation, by folder.
 var sections = []struct{ Name, Folder string }{
 	{"Start", ""}, {"Tutorials", "docs/tutorials"}, {"How-to", "docs/how-to"},
-	{"Reference", "docs/reference"}, {"Explanation", "docs/explanation"}, {"Contributing", "contributing"},
+	{"Reference", "docs/reference"}, {"Explanation", "docs/explanation"},
 }
 
 func main() {
@@ -85,16 +85,14 @@ func build(root, out string) error {
 // read has every page of the repository that readers get, in the order of the navigation.
 func read(root string) (pages []*page, err error) {
 	names := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
-	for _, folder := range []string{"docs", "contributing"} {
-		err = fs.WalkDir(os.DirFS(root), folder, func(name string, _ fs.DirEntry, err error) error {
-			if err == nil && path.Ext(name) == ".md" {
-				names = append(names, name)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
+	err = fs.WalkDir(os.DirFS(root), "docs", func(name string, _ fs.DirEntry, err error) error {
+		if err == nil && path.Ext(name) == ".md" {
+			names = append(names, name)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -151,11 +149,8 @@ func view(p *page, pages []*page) any {
 
 // section is the folder of a page's section.
 func section(source string) string {
-	switch parts := strings.SplitN(source, "/", 3); {
-	case len(parts) == 3:
+	if parts := strings.SplitN(source, "/", 3); len(parts) == 3 {
 		return parts[0] + "/" + parts[1]
-	case parts[0] == "contributing":
-		return parts[0]
 	}
 	return ""
 }

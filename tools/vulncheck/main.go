@@ -80,7 +80,7 @@ func run(out io.Writer) error {
 	}
 	failed += unneeded(out, allowed)
 	if failed > 0 {
-		return fmt.Errorf("%d problems; upgrade the modules named, or see contributing/development.md", failed)
+		return fmt.Errorf("%d problems; upgrade the modules named, or see docs/how-to/development.md", failed)
 	}
 	return nil
 }

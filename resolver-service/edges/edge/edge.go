@@ -4,7 +4,7 @@
 //
 // The service does the rest for each edge in the table: it checks the configuration, opens
 // the listeners or takes them from a predecessor, shares out the descriptors, starts and ends
-// the edge, and asks it for its part of status and /readyz. contributing/add-an-edge.md is the
+// the edge, and asks it for its part of status and /readyz. docs/how-to/add-an-edge.md is the
 // recipe.
 package edge
 

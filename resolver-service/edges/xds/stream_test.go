@@ -274,7 +274,7 @@ func TestAClientWithoutServerNames(t *testing.T) {
 }
 
 // The instances that several sources know of an app reach its caller as one set, beside those of
-// another cluster; contributing/merged-catalog.md tells of it.
+// another cluster; docs/explanation/merged-catalog.md tells of it.
 func TestTheCatalogIsMerged(t *testing.T) {
 	both(t, func(t *testing.T, delta bool) {
 		x := start(t, Settings{}, cluster("east", "203.0.113.7:15443"), selects("checkout", endpoint("orders")))
