@@ -250,14 +250,25 @@ func (c *Counts) Wire() *v1alpha1.CallTraffic {
 	return m
 }
 
+// mostTold is how much of anything one message counts at most. More is no number of calls, and sums of
+// such would begin anew.
+const mostTold = 1 << 40
+
+// Told is a number that a sidecar tells, as far as it can be one.
+func Told(n uint64) uint64 { return min(n, mostTold) }
+
 // FromWire reads counts.
 func FromWire(m *v1alpha1.CallTraffic) (c Counts, err error) {
 	if len(m.GetEnds()) > Ends || uint64(m.GetFirstBucket())+uint64(len(m.GetBuckets())) > Buckets {
 		return c, fmt.Errorf("%d ends and %d buckets from %d on; there are %d and %d", len(m.GetEnds()), len(m.GetBuckets()), m.GetFirstBucket(), Ends, Buckets)
 	}
-	copy(c.Ends[:], m.GetEnds())
-	copy(c.Buckets[m.GetFirstBucket():], m.GetBuckets())
-	c.Micros, c.Retries = m.GetMicros(), m.GetRetries()
+	for i, n := range m.GetEnds() {
+		c.Ends[i] = Told(n)
+	}
+	for i, n := range m.GetBuckets() {
+		c.Buckets[int(m.GetFirstBucket())+i] = Told(n)
+	}
+	c.Micros, c.Retries = min(m.GetMicros(), mostTold<<10), Told(m.GetRetries())
 	return c, nil
 }
 

@@ -98,7 +98,7 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 			return fmt.Errorf("refused lookups: %w", err)
 		}
 		var counts traffic.Counts
-		counts.Ends[traffic.Refused] = l.GetCount()
+		counts.Ends[traffic.Refused] = traffic.Told(l.GetCount())
 		s.add(app, Edge{Caller: app, CallerCluster: s.cluster, Callee: callee}, &counts, now)
 	}
 	for _, c := range m.GetCalls() {
@@ -106,7 +106,7 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 		if err != nil {
 			return fmt.Errorf("calls: %w", err)
 		}
-		counts.Ends[traffic.Refused] += c.GetRefused() + c.GetNotReady()
+		counts.Ends[traffic.Refused] += traffic.Told(c.GetRefused()) + traffic.Told(c.GetNotReady())
 		caller := catalog.App{}
 		if c.GetCaller() != nil {
 			if caller, err = wire.ParseApp(c.GetCaller()); err != nil {

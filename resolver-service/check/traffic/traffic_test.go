@@ -211,6 +211,36 @@ func TestMetricsHaveBothHistograms(t *testing.T) {
 	}
 }
 
+// TestHugeNumbersHarmNobody has a sidecar tell of more calls than there can be, again and again.
+func TestHugeNumbersHarmNobody(t *testing.T) {
+	s := New("west", begin)
+	huge := &v1alpha1.CallTraffic{Micros: math.MaxUint64, Retries: math.MaxUint64}
+	for range traffic.Ends {
+		huge.Ends = append(huge.Ends, math.MaxUint64)
+	}
+	for i := range traffic.Buckets {
+		huge.Buckets = append(huge.Buckets, math.MaxUint64-uint64(i)<<55)
+	}
+	now := begin
+	for range 100 {
+		now = now.Add(long)
+		report(t, s, checkout, made("east", huge), now)
+		report(t, s, orders, guarded(checkout, "east", huge, math.MaxUint64), now)
+		report(t, s, checkout, &v1alpha1.CallReport{RefusedLookups: []*v1alpha1.RefusedLookups{{Outcome: "denied", Count: math.MaxUint64, Callee: wire.App(orders)}}}, now)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	if _, err := registry.Gather(); err != nil {
+		t.Error(err)
+	}
+	all, _, _ := s.Traffic(Query{Window: Kept}, now.Add(Short))
+	for i := range all {
+		if all[i].Calls() > math.MaxInt64 || all[i].Good() > all[i].Calls() {
+			t.Errorf("%d calls, %d good", all[i].Calls(), all[i].Good())
+		}
+	}
+}
+
 // TestHistoryIsNear compares quantiles of a day, whose numbers by latency are rounded, with the exact
 // ones.
 func TestHistoryIsNear(t *testing.T) {
