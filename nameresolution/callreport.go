@@ -25,6 +25,7 @@ func (c *client) callReports(ctx context.Context, ch *channel) {
 	defer tick.Stop()
 	c.reportsOn.Store(ch)
 	defer c.reportsOn.CompareAndSwap(ch, nil)
+	c.forgetUnderWay()
 	for {
 		if c.reportCalls(ch) != nil {
 			return
@@ -34,6 +35,16 @@ func (c *client) callReports(ctx context.Context, ch *channel) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// forgetUnderWay has the next report tell of calls under way that have not changed: a service forgets
+// those of a stream with its end.
+func (c *client) forgetUnderWay() {
+	c.reportingCalls.Lock()
+	defer c.reportingCalls.Unlock()
+	for _, known := range c.toldMade {
+		known.underWay = 0
 	}
 }
 
