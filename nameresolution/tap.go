@@ -29,7 +29,9 @@ func (c *client) takeTap(from *channel, m *pb.TapSidecar) {
 		if call.ByCallee {
 			caller, callee = callee, caller
 		}
-		return slices.ContainsFunc(m.GetFilters(), func(f *pb.TapFilter) bool { return passes(f.GetCaller(), caller) && passes(f.GetCallee(), callee) })
+		return slices.ContainsFunc(m.GetFilters(), func(f *pb.TapFilter) bool {
+			return wire.Passes(f.GetCaller(), caller) && wire.Passes(f.GetCallee(), callee)
+		})
 	})
 	c.endTap = func() {
 		end()
@@ -52,11 +54,6 @@ func (c *client) takeTap(from *channel, m *pb.TapSidecar) {
 			}
 		}
 	})
-}
-
-// passes tells whether a filter lets an app pass; empty fields stand for any.
-func passes(filter *pb.App, app catalog.App) bool {
-	return (filter.GetNamespace() == "" || filter.GetNamespace() == app.Namespace) && (filter.GetId() == "" || filter.GetId() == app.ID)
 }
 
 // tapped is the message of single calls.

@@ -18,6 +18,11 @@ func AppOf(m *pb.App) catalog.App {
 	return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()}
 }
 
+// Passes tells whether a filter lets an app pass: its empty fields stand for any.
+func Passes(filter *pb.App, app catalog.App) bool {
+	return (filter.GetNamespace() == "" || filter.GetNamespace() == app.Namespace) && (filter.GetId() == "" || filter.GetId() == app.ID)
+}
+
 // ParseApp reads an app and checks its names.
 func ParseApp(m *pb.App) (catalog.App, error) {
 	if m == nil {

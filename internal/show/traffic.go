@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
@@ -38,10 +39,10 @@ func CheckTraffic(by, order string) error {
 
 // TrafficOf keeps the calls of an app and those to it; empty names stand for any.
 func TrafficOf(all []*v1alpha1.TrafficEdge, about catalog.App) []*v1alpha1.TrafficEdge {
-	is := func(a *v1alpha1.App) bool {
-		return (about.Namespace == "" || about.Namespace == a.GetNamespace()) && (about.ID == "" || about.ID == a.GetId())
-	}
-	return slices.DeleteFunc(all, func(e *v1alpha1.TrafficEdge) bool { return !is(e.GetCaller()) && !is(e.GetCallee()) })
+	filter := wire.App(about)
+	return slices.DeleteFunc(all, func(e *v1alpha1.TrafficEdge) bool {
+		return !wire.Passes(filter, app(e.GetCaller())) && !wire.Passes(filter, app(e.GetCallee()))
+	})
 }
 
 // GroupTraffic sums edges up and sorts them. The answer that they are of tells the time.

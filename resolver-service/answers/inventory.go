@@ -43,9 +43,8 @@ const perMessage = 500
 
 // wants is the filter of a request.
 func wants(namespace, id string) func(catalog.App) bool {
-	return func(app catalog.App) bool {
-		return (namespace == "" || app.Namespace == namespace) && (id == "" || app.ID == id)
-	}
+	filter := &v1alpha1.App{Namespace: namespace, Id: id}
+	return func(app catalog.App) bool { return wire.Passes(filter, app) }
 }
 
 // searches is the filter of a request for a list.

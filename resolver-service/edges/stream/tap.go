@@ -45,14 +45,9 @@ type taps struct {
 	begun uint64
 }
 
-// matches tells whether a filter lets an app pass; empty fields stand for any.
-func matches(filter *pb.App, app catalog.App) bool {
-	return (filter.GetNamespace() == "" || filter.GetNamespace() == app.Namespace) && (filter.GetId() == "" || filter.GetId() == app.ID)
-}
-
 // concerns tells whether sidecars of an app may have calls that the operator wants.
 func (t *Tap) concerns(app catalog.App) bool {
-	return matches(t.filter.GetCaller(), app) || matches(t.filter.GetCallee(), app)
+	return wire.Passes(t.filter.GetCaller(), app) || wire.Passes(t.filter.GetCallee(), app)
 }
 
 // wanted is what anybody wants of an app's sidecar.
@@ -143,7 +138,7 @@ func (w *watch) tappedCalls(ctx context.Context, m *pb.TappedCalls) error {
 	for tap := range w.s.taps.all {
 		some := &pb.TapResponse{LeftOut: m.GetLeftOut() + tap.lost.Swap(0)}
 		for _, c := range m.GetCalls() {
-			if matches(tap.filter.GetCaller(), wire.AppOf(c.GetCaller())) && matches(tap.filter.GetCallee(), wire.AppOf(c.GetCallee())) {
+			if wire.Passes(tap.filter.GetCaller(), wire.AppOf(c.GetCaller())) && wire.Passes(tap.filter.GetCallee(), wire.AppOf(c.GetCallee())) {
 				some.Calls = append(some.Calls, c)
 			}
 		}
