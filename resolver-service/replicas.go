@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +14,9 @@ import (
 // behave as one.
 type Replicas struct {
 	Name string `yaml:"name"` // this one's; the name of its host by default
+	// Addresses are listen.resolver of the others, with this one's among them or not. A name stands for
+	// all its addresses.
+	Addresses []string `yaml:"addresses"`
 }
 
 // longestName is how long a replica's name may be: as that of a host.
@@ -78,6 +82,11 @@ func (c checker) checkReplicas() {
 	name := c.Replicas.Name
 	if name == "" || len(name) > longestName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		c.doc.Refuse("replicas.name", fmt.Sprintf("%q is no name", name), "write one such as resolver-1")
+	}
+	for i, address := range c.Replicas.Addresses {
+		if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
+			c.doc.Refuse(fmt.Sprintf("replicas.addresses[%d]", i), fmt.Sprintf("%q is no address", address), "write host:port, such as \"resolver-2:7400\"")
+		}
 	}
 	if why, own := ownStores[c.Store.Name()]; own {
 		c.doc.Refuse("replicas", fmt.Sprintf("store %s %s", c.Store.Name(), why),

@@ -29,6 +29,8 @@ func TestWhichReplicasAreTaken(t *testing.T) {
 		shared + replicas + "store: {file: {path: .}}\n": `replicas: store file tells only the machine that it is on of changes`,
 		etcdStore + shared: `instances.etcd: is where replicas share what sidecars register, and this is the only service; write "replicas: {name: a}"`,
 		etcdStore + shared + "replicas: {name: 'a b'}\n":                                     `replicas.name: "a b" is no name`,
+		etcdStore + shared + "replicas: {name: a, addresses: ['r1:7400', '[::1]:7400']}\n":   "",
+		etcdStore + shared + "replicas: {name: a, addresses: [r1]}\n":                        `replicas.addresses[0]: "r1" is no address; write host:port`,
 		etcdStore + shared + "replicas:\n":                                                   `replicas: has no value`,
 		etcdStore + replicas + "instances: {etcd: {}}\n":                                     `instances.etcd.endpoints: is missing`,
 		etcdStore + replicas + "instances: {etcd: {endpoints: [x]}}\n":                       `instances.etcd.endpoints[0]: "x": want host:port`,

@@ -83,8 +83,11 @@ func (s *Service) buildResolver() (err error) {
 		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
 		PreferZone: s.cfg.preferZone(),
 	}, s.store, s.feed, s.topology, s.log)
+	if s.cfg.Replicas != nil {
+		s.replicas = answers.NewReplicas(s.cfg.Replicas.Addresses, s.identity.ClientCredentials(identity.OneOf(identity.ServiceApp(s.cfg.Identity.Namespace, s.cfg.Cluster))))
+	}
 	inventory := &answers.Inventory{
-		Topology: s.topology, Health: s.health, Calling: s.calling, Stream: r.stream, Ring: s.events, Identity: s.identity, Writer: s.policyWriter, Stopping: r.stream.Stopping(),
+		Topology: s.topology, Health: s.health, Calling: s.calling, Replicas: s.replicas, Stream: r.stream, Ring: s.events, Identity: s.identity, Writer: s.policyWriter, Stopping: r.stream.Stopping(),
 	}
 	s.checks = &answers.Checks{
 		Inventory: inventory, Objects: r.objects, Store: s.store, Accounts: &s.accounts, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain),

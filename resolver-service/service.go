@@ -65,7 +65,8 @@ type Service struct {
 	metrics     *admin.Metrics
 	age         admin.RevisionAge
 	findings    selfcheck.Findings
-	cutOff      *peering.CutOff // nil: there are no other replicas
+	cutOff      *peering.CutOff   // nil: there are no other replicas
+	replicas    *answers.Replicas // nil: there are no others
 	problems    *selfcheck.Problems
 	health      *callhealth.Health
 	calling     *traffic.Store
@@ -287,7 +288,8 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		})
 	})
 	if s.cutOff != nil {
-		core.Start("replicas", s.cutOff.Run)
+		core.Start("peers of replicas", s.cutOff.Run)
+		core.Start("calls of replicas", func(ctx context.Context) error { return s.replicas.Run(ctx, s.health) })
 	}
 	core.Start("calls", func(ctx context.Context) error {
 		return s.health.Run(ctx, callhealth.Watch{

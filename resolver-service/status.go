@@ -33,6 +33,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 		s.cutOff.AddStatus(answer)
 	}
 	s.health.AddStatus(answer)
+	s.replicas.AddStatus(answer)
 	answer.Problems = s.problems.All()
 	if s.policies != nil {
 		s.policies.AddStatus(answer)

@@ -22,7 +22,8 @@ type callers struct {
 	all        []*v1alpha1.Call
 	undeclared uint32
 	unobserved []string // apps with the reason why their callers may be unseen
-	elsewhere  int      // apps whose sidecars report to other replicas
+	elsewhere  int      // apps whose sidecars report to replicas that do not answer
+	missing    []*v1alpha1.MissingReplica
 }
 
 // calls asks who may call whom and who has. cluster is that of the caller, where both are named.
@@ -33,6 +34,7 @@ func (c *connection) calls(cmd *cobra.Command, callee catalog.App, cluster strin
 			Cluster: cluster,
 		})
 		return receive(stream, err, func(m *v1alpha1.CallsResponse) error {
+			who.missing = append(who.missing, m.GetMissing()...)
 			for _, callee := range m.GetCallees() {
 				who.undeclared = callee.GetUndeclared()
 				who.all = append(who.all, show.CallsOf(callee)...)
@@ -61,8 +63,9 @@ func (who *callers) writeUnobserved(w io.Writer) {
 		show.Say(w, "not observed: %d more apps\n", more)
 	}
 	if who.elsewhere > 0 {
-		show.Say(w, "%d apps have their sidecars at other replicas, whose calls this answer lacks; ask those, too\n", who.elsewhere)
+		show.Say(w, "%d apps have their sidecars at other replicas, whose calls this answer lacks\n", who.elsewhere)
 	}
+	_ = show.Missing(w, who.missing)
 }
 
 func newCalls(c *connection) *cobra.Command {
@@ -71,7 +74,8 @@ func newCalls(c *connection) *cobra.Command {
 		Short: "List who calls the apps of this cluster, declared and seen",
 		Long: `List the callers of this cluster's apps, or of one app: those that an object declares, and those
 that the guards of the callees have seen. A service knows the calls that sidecars have told it of
-since it started; where it has replicas, those told to the replica that answers.
+since it started. Where it has replicas, the one that answers asks the others too, and says which of
+them do not answer.
 
 OBSERVED calls were let in by a guard that only observes; one that enforces refuses them. LAST is "not
 observed" where no guard would see a call.`,
@@ -112,6 +116,7 @@ observed" where no guard would see a call.`,
 			who.writeUnobserved(cmd.ErrOrStderr())
 			return nil
 		}
+		_ = show.Missing(cmd.ErrOrStderr(), who.missing)
 		return show.Calls(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
 	}
 	return cmd

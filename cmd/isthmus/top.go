@@ -34,7 +34,8 @@ without Isthmus are counted by the guard of the callee; those of a sidecar that 
 not seen at all. SUCCESS leaves out calls that the caller gave up within a second. Answers that say that
 the request is at fault, such as HTTP 404, count as good. Latencies are until the first answer. SHARE is
 how much of a caller's calls to a callee goes to the cluster, beside what weights and readiness make of
-it. Where the service has replicas, each knows its own sidecars.
+it. Where the service has replicas, the one that answers asks the others too, and says which of them
+do not answer.
 
 A terminal shows the newest figures again and again, until you end it. A file or a pipe gets them once.`,
 		Example: `  isthmus top
@@ -119,6 +120,7 @@ func (c *connection) traffic(cmd *cobra.Command, req *v1alpha1.TrafficRequest) (
 		stream, err := v1alpha1.NewInventoryClient(conn).Traffic(ctx, req)
 		return receive(stream, err, func(m *v1alpha1.TrafficResponse) error {
 			answer.FromUnixMs, answer.ToUnixMs, answer.Matched = m.GetFromUnixMs(), m.GetToUnixMs(), answer.GetMatched()+m.GetMatched()
+			answer.Missing = append(answer.GetMissing(), m.GetMissing()...)
 			answer.Edges = append(answer.GetEdges(), m.GetEdges()...)
 			return nil
 		})

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -32,7 +33,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		{"objects", fmt.Sprintf("%d, %d refused", s.GetObjects(), len(s.GetRefused()))},
 		{"peers", noPeers(s)},
 	})
-	if err != nil {
+	if err = errors.Join(err, Missing(w, s.GetMissingReplicas())); err != nil {
 		return err
 	}
 	if err := sources(w, s.GetSources(), details, now); err != nil {

@@ -2,6 +2,7 @@ package show
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -111,8 +112,8 @@ func Traffic(w io.Writer, m *v1alpha1.TrafficResponse, by string, most int) erro
 	all := m.GetEdges()
 	over := time.Duration(m.GetToUnixMs()-m.GetFromUnixMs()) * time.Millisecond
 	if len(all) == 0 {
-		_, err := Say(w, "no calls in the last %s, of sidecars that this replica knows\n", Span(over))
-		return err
+		_, err := Say(w, "no calls in the last %s\n", Span(over))
+		return errors.Join(err, Missing(w, m.GetMissing()))
 	}
 	left := 0
 	if most > 0 && len(all) > most {
@@ -135,11 +136,28 @@ func Traffic(w io.Writer, m *v1alpha1.TrafficResponse, by string, most int) erro
 	if err := rows(w, heading, table, "P95", "P50", "NOW", "SHARE"); err != nil {
 		return err
 	}
+	var err error
 	if left > 0 {
-		_, err := Say(w, "and %d more\n", left)
-		return err
+		_, err = Say(w, "and %d more\n", left)
 	}
-	return nil
+	return errors.Join(err, Missing(w, m.GetMissing()))
+}
+
+// Missing says which replicas of the service an answer lacks.
+func Missing(w io.Writer, all []*v1alpha1.MissingReplica) (err error) {
+	for _, m := range all {
+		_, failed := Say(w, "not all calls: %s\n", catalog.Printable(MissingReplica(m)))
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// MissingReplica says why an answer lacks a replica.
+func MissingReplica(m *v1alpha1.MissingReplica) string {
+	if m.GetAddress() == "" {
+		return m.GetWhy()
+	}
+	return "the replica at " + m.GetAddress() + " does not answer: " + m.GetWhy()
 }
 
 func callerOf(e *v1alpha1.TrafficEdge) string {

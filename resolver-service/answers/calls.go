@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -17,7 +18,19 @@ import (
 
 // Calls tells who may call the apps of this cluster, and their past callers.
 func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingServer[v1alpha1.CallsResponse]) error {
-	callees, err := v.callees(to.Context(), req.GetSeen(), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId()))
+	first := &v1alpha1.CallsResponse{}
+	var others map[catalog.App][]*v1alpha1.Callee
+	if req.GetForReplica() == "" {
+		others, first.Missing = v.othersCalls(to.Context(), req)
+	} else {
+		first.Run = v.Replicas.name()
+	}
+	if len(first.GetMissing()) > 0 || first.GetRun() != "" {
+		if err := to.Send(first); err != nil || first.GetRun() == req.GetForReplica() {
+			return err
+		}
+	}
+	callees, err := v.callees(to.Context(), req.GetSeen(), others, wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId()))
 	if err != nil {
 		return err
 	}
@@ -36,6 +49,9 @@ func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 				if c.Elsewhere = at == (stream.Observers{}) && known[i].Elsewhere(stream.Source); !c.Elsewhere {
 					c.NotObserved = at.Blind()
 				}
+			}
+			for _, other := range others[known[i].App] {
+				addCallee(c, other)
 			}
 			if req.GetSeen() {
 				c.Callers = slices.DeleteFunc(c.Callers, func(s *v1alpha1.CallerState) bool { return s.GetCalls() == nil })
@@ -58,8 +74,8 @@ func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 const calleesAtOnce = 50
 
 // callees are the apps that a filter wants, of all that are known here or were called; sorted.
-func (v *Inventory) callees(ctx context.Context, seen bool, filter func(catalog.App) bool) ([]catalog.App, error) {
-	all := v.Stream.Called()
+func (v *Inventory) callees(ctx context.Context, seen bool, others map[catalog.App][]*v1alpha1.Callee, filter func(catalog.App) bool) ([]catalog.App, error) {
+	all := slices.AppendSeq(v.Stream.Called(), maps.Keys(others))
 	if !seen {
 		known, err := v.Topology.Inventory().Apps(ctx)
 		if err != nil {
@@ -149,12 +165,16 @@ func (v *Inventory) callee(c *topology.Callee, domains topology.Domains, from *v
 		} else {
 			m.Callers = append(m.Callers, state)
 		}
-		addCalls(state, r)
+		addCalls(state, &r.Count, r.Last.UnixMilli())
 	}
+	sortCallers(m)
+	return m
+}
+
+func sortCallers(m *v1alpha1.Callee) {
 	slices.SortFunc(m.Callers, func(a, b *v1alpha1.CallerState) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.App, b.App), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Domain, b.Domain))
 	})
-	return m
 }
 
 // addAsked adds a caller that was asked for and is not there yet. Where its cluster's trust domain is
@@ -184,14 +204,14 @@ func (v *Inventory) addAsked(m *v1alpha1.Callee, c *topology.Callee, domains top
 	m.Callers = append(m.Callers, state)
 }
 
-func addCalls(state *v1alpha1.CallerState, r *stream.CallRecord) {
+func addCalls(state *v1alpha1.CallerState, n *v1alpha1.CallCount, last int64) {
 	if state.Calls == nil {
 		state.Calls = &v1alpha1.CallCount{}
 	}
-	state.Calls.LetIn += r.Count.LetIn
-	state.Calls.Observed += r.Count.Observed
-	state.Calls.Refused += r.Count.Refused
-	state.Calls.NotReady += r.Count.NotReady
-	state.Calls.TookMs += r.Count.TookMs
-	state.LastUnixMs = max(state.LastUnixMs, r.Last.UnixMilli())
+	state.Calls.LetIn += n.GetLetIn()
+	state.Calls.Observed += n.GetObserved()
+	state.Calls.Refused += n.GetRefused()
+	state.Calls.NotReady += n.GetNotReady()
+	state.Calls.TookMs += n.GetTookMs()
+	state.LastUnixMs = max(state.LastUnixMs, last)
 }

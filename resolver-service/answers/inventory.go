@@ -32,6 +32,7 @@ type Inventory struct {
 	Stream   *stream.Server
 	Health   *callhealth.Health
 	Calling  *traffic.Store
+	Replicas *Replicas // nil: there are no others
 	Ring     *events.Ring
 	Identity *identity.Source
 	Writer   func() policies.Writer

@@ -3,7 +3,6 @@ package answers
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -41,12 +40,14 @@ func (v *Inventory) Traffic(req *v1alpha1.TrafficRequest, to grpc.ServerStreamin
 	case step != 0 && (step < traffic.Short || window/step > mostTimeSteps):
 		return status.Errorf(codes.InvalidArgument, "step: %s; want %s or more, and at most %d in a window", step, traffic.Short, mostTimeSteps)
 	}
-	caller, callee := wants(req.GetCaller().GetNamespace(), req.GetCaller().GetId()), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId())
+	q := traffic.Query{Window: window, Step: step, Wants: wantsEdge(req)}
+	if req.GetForReplica() != "" {
+		return v.ownTraffic(req, q, to)
+	}
 	now := time.Now()
-	all, from, until := v.Calling.Traffic(traffic.Query{Window: window, Step: step, Wants: func(e traffic.Edge) bool {
-		return caller(e.Caller) && callee(e.Callee) && (req.GetCluster() == "" || req.GetCluster() == e.Cluster)
-	}}, now)
-	m := &v1alpha1.TrafficResponse{FromUnixMs: from.UnixMilli(), ToUnixMs: until.UnixMilli(), Matched: uint32(len(all))}
+	parts, missing := v.othersTraffic(to.Context(), req, now)
+	all, from, until := traffic.Together(v.Calling.Cluster(), append(parts, v.Calling.Own(q, now))...)
+	m := &v1alpha1.TrafficResponse{FromUnixMs: from.UnixMilli(), ToUnixMs: until.UnixMilli(), Matched: uint32(len(all)), Missing: missing}
 	if most := int(req.GetMost()); most > 0 {
 		all = all[:min(most, len(all))]
 	}
@@ -55,17 +56,34 @@ func (v *Inventory) Traffic(req *v1alpha1.TrafficRequest, to grpc.ServerStreamin
 	}
 	shares := v.sharesOf(all)
 	faults := v.Health.Faults(now)
-	for some := range slices.Chunk(all, perMessage) {
+	return sendEdges(to, m, all, func(t *traffic.Traffic) *v1alpha1.TrafficEdge {
+		return v.edge(t, until.Sub(from), shares, faults)
+	})
+}
+
+// wantsEdge is the filter of a request.
+func wantsEdge(req *v1alpha1.TrafficRequest) func(traffic.Edge) bool {
+	caller, callee := wants(req.GetCaller().GetNamespace(), req.GetCaller().GetId()), wants(req.GetCallee().GetNamespace(), req.GetCallee().GetId())
+	return func(e traffic.Edge) bool {
+		return caller(e.Caller) && callee(e.Callee) && (req.GetCluster() == "" || req.GetCluster() == e.Cluster)
+	}
+}
+
+// sendEdges sends a first message with some of the edges, and further ones with the rest.
+func sendEdges(to grpc.ServerStreamingServer[v1alpha1.TrafficResponse], m *v1alpha1.TrafficResponse, all []traffic.Traffic, edge func(*traffic.Traffic) *v1alpha1.TrafficEdge) error {
+	for {
+		some := all[:min(perMessage, len(all))]
 		for i := range some {
-			t := &some[i]
-			m.Edges = append(m.Edges, v.edge(t, until.Sub(from), shares, faults))
+			m.Edges = append(m.Edges, edge(&some[i]))
 		}
 		if err := to.Send(m); err != nil {
 			return err
 		}
+		if all = all[len(some):]; len(all) == 0 {
+			return nil
+		}
 		m = &v1alpha1.TrafficResponse{FromUnixMs: m.GetFromUnixMs(), ToUnixMs: m.GetToUnixMs()}
 	}
-	return nil
 }
 
 // pair is a caller here and its callee.
@@ -103,10 +121,7 @@ func (v *Inventory) sharesOf(all []traffic.Traffic) map[pair]*shares {
 
 // edge is the message of an edge, over a time.
 func (v *Inventory) edge(t *traffic.Traffic, over time.Duration, shares map[pair]*shares, faults []*v1alpha1.CallFault) *v1alpha1.TrafficEdge {
-	m := &v1alpha1.TrafficEdge{CallerCluster: t.CallerCluster, Callee: wire.App(t.Callee), Cluster: t.Cluster, ByCallee: t.ByCallee, Traffic: t.Counts.Wire(), UnderWay: t.UnderWay}
-	if t.Caller != (catalog.App{}) {
-		m.Caller = wire.App(t.Caller)
-	}
+	m := edgeToWire(t)
 	t.Counts.SumUp(m, over)
 	if s := shares[pair{t.Caller, t.Callee}]; s != nil && !t.ByCallee {
 		if s.calls > 0 {
@@ -122,6 +137,15 @@ func (v *Inventory) edge(t *traffic.Traffic, over time.Duration, shares map[pair
 			break
 		}
 	}
+	return m
+}
+
+// edgeToWire is the message of an edge's counts.
+func edgeToWire(t *traffic.Traffic) *v1alpha1.TrafficEdge {
+	m := &v1alpha1.TrafficEdge{CallerCluster: t.CallerCluster, Callee: wire.App(t.Callee), Cluster: t.Cluster, ByCallee: t.ByCallee, Traffic: t.Counts.Wire(), UnderWay: t.UnderWay}
+	if t.Caller != (catalog.App{}) {
+		m.Caller = wire.App(t.Caller)
+	}
 	for i := range t.Steps {
 		step := t.Steps[i].Wire()
 		if step == nil {
@@ -130,6 +154,23 @@ func (v *Inventory) edge(t *traffic.Traffic, over time.Duration, shares map[pair
 		m.Steps = append(m.Steps, step)
 	}
 	return m
+}
+
+// edgeFromWire reads the counts of an edge.
+func edgeFromWire(m *v1alpha1.TrafficEdge) (t traffic.Traffic, err error) {
+	t.Edge = traffic.Edge{Caller: wire.AppOf(m.GetCaller()), CallerCluster: m.GetCallerCluster(), Callee: wire.AppOf(m.GetCallee()), Cluster: m.GetCluster(), ByCallee: m.GetByCallee()}
+	t.UnderWay = m.GetUnderWay()
+	if t.Counts, err = counts.FromWire(m.GetTraffic()); err != nil {
+		return t, err
+	}
+	for _, step := range m.GetSteps() {
+		c, err := counts.FromWire(step)
+		if err != nil {
+			return t, err
+		}
+		t.Steps = append(t.Steps, c)
+	}
+	return t, nil
 }
 
 // tapRate is how many calls a second of each sidecar are told of where a request names none.

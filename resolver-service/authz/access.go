@@ -26,6 +26,7 @@ const (
 	Sidecar  Kind = "sidecar"     // an app of this cluster
 	Operator Kind = "operator"    // one that the configuration names, at listen.operator, or by Kubernetes' RBAC
 	Peer     Kind = "peer"        // another cluster's resolver service
+	Replica  Kind = "replica"     // a resolver service of this cluster
 	Foreign  Kind = "foreign app" // under a root of ours, in a trust domain that is not
 	Nobody   Kind = "nobody"      // without a certificate, which takes identity.insecure
 )
@@ -60,9 +61,9 @@ var access = map[string]map[string][]Kind{
 		v1alpha1.Inventory_Sidecars_FullMethodName: {Operator, Nobody},
 		v1alpha1.Inventory_Events_FullMethodName:   {Operator, Nobody},
 		v1alpha1.Inventory_Probe_FullMethodName:    {Operator, Nobody},
-		v1alpha1.Inventory_Calls_FullMethodName:    {Operator, Nobody},
+		v1alpha1.Inventory_Calls_FullMethodName:    {Operator, Replica, Nobody},
 		v1alpha1.Inventory_Graph_FullMethodName:    {Operator, Nobody},
-		v1alpha1.Inventory_Traffic_FullMethodName:  {Operator, Nobody},
+		v1alpha1.Inventory_Traffic_FullMethodName:  {Operator, Replica, Nobody},
 		v1alpha1.Inventory_Tap_FullMethodName:      {Operator},
 		v1alpha1.Inventory_Policies_FullMethodName: {Operator, Nobody},
 		v1alpha1.Link_Invite_FullMethodName:        {Operator, Nobody},
@@ -176,6 +177,8 @@ func (a *Authorizer) KindOf(ctx context.Context) (Kind, identity.ID) {
 		return Foreign, id
 	case slices.Contains(a.Operators, id.App):
 		return Operator, id
+	case isService:
+		return Replica, id
 	default:
 		return Sidecar, id
 	}

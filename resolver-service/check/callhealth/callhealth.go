@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
@@ -65,6 +66,7 @@ type Health struct {
 	mu      sync.Mutex
 	callees map[catalog.App]*calleeState // that selections hold
 	looked  []*v1alpha1.CallFault        // of the last Look
+	others  []*v1alpha1.CallFault        // that other replicas know of
 }
 
 // New makes a Health that knows of no call.
@@ -76,16 +78,77 @@ func (h *Health) Report(app catalog.App, m *v1alpha1.CallReport, now time.Time) 
 	return h.log.report(app, m, now)
 }
 
-// Faults returns all that is wrong with calls, the worst first.
+// Faults returns all that is wrong with calls in the cluster, the worst first.
 func (h *Health) Faults(now time.Time) []*v1alpha1.CallFault {
+	all := h.Own(now)
+	h.mu.Lock()
+	others := h.others
+	h.mu.Unlock()
+	if len(others) == 0 {
+		return all
+	}
+	at := map[faultKey]int{}
+	for i, f := range all {
+		at[keyOf(f)] = i
+	}
+	for _, f := range others {
+		i, known := at[keyOf(f)]
+		if !known {
+			at[keyOf(f)] = len(all)
+			all = append(all, f)
+			continue
+		}
+		all[i] = together(all[i], f, now)
+	}
+	worstFirst(all)
+	return all
+}
+
+// Own returns what this replica knows to be wrong with calls, the worst first.
+func (h *Health) Own(now time.Time) []*v1alpha1.CallFault {
 	all := append(h.ofCalls(now), h.unreached(now)...)
 	h.mu.Lock()
 	all = append(all, h.looked...)
 	h.mu.Unlock()
+	worstFirst(all)
+	return all
+}
+
+// SetOthers has Faults tell also of the faults that other replicas know of.
+func (h *Health) SetOthers(faults []*v1alpha1.CallFault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.others = faults
+}
+
+func worstFirst(all []*v1alpha1.CallFault) {
 	slices.SortStableFunc(all, func(a, b *v1alpha1.CallFault) int {
 		return cmp.Or(cmp.Compare(a.GetLevel(), b.GetLevel()), cmp.Compare(b.GetCalls(), a.GetCalls())) // fail comes before warn
 	})
-	return all
+}
+
+// faultKey tells faults of one replica apart.
+type faultKey struct {
+	check, callerCluster, cluster string
+	caller, callee                catalog.App
+}
+
+func keyOf(f *v1alpha1.CallFault) faultKey {
+	return faultKey{f.GetCheck(), f.GetCallerCluster(), f.GetCluster(), wire.AppOf(f.GetCaller()), wire.AppOf(f.GetCallee())}
+}
+
+// together is one fault that two replicas know of. Each counts the calls that its own sidecars tell of.
+func together(a, b *v1alpha1.CallFault, now time.Time) *v1alpha1.CallFault {
+	if b.GetLevel() < a.GetLevel() || b.GetLevel() == a.GetLevel() && b.GetCalls() > a.GetCalls() {
+		a, b = b, a
+	}
+	sum := proto.CloneOf(a)
+	sum.Calls, sum.Of = a.GetCalls()+b.GetCalls(), a.GetOf()+b.GetOf()
+	sum.SinceUnixMs, sum.LastUnixMs = min(a.GetSinceUnixMs(), b.GetSinceUnixMs()), max(a.GetLastUnixMs(), b.GetLastUnixMs())
+	if sum.GetCheck() == CallsRefused || sum.GetCheck() == CallsFailed {
+		sum.What = (&fault{sum}).sentence(now)
+	}
+	return sum
 }
 
 // Between returns the faults of a caller's calls to a callee, those of the callee alone included.

@@ -117,7 +117,7 @@ func (h *Health) tellFaults(events *slog.Logger, told map[string]*v1alpha1.CallF
 		return all
 	}
 	now := map[string]bool{}
-	for _, f := range h.Faults(time.Now()) {
+	for _, f := range h.Own(time.Now()) { // each replica logs its own
 		now[name(f)] = true
 		if told[name(f)] == nil {
 			told[name(f)] = f

@@ -15,14 +15,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 )
 
-// Bounds of what is kept. What there is no room for is counted in Store.Lost.
+// Bounds of the history. Store.Lost counts the calls that there is no room for.
 const (
 	maxEdges    = 20_000 // in all
 	maxAppEdges = 1000   // that sidecars of one app tell of
 	maxReport   = 400    // entries of one kind in a report
 )
 
-// Times of what is kept.
+// Times of the history.
 const (
 	Short     = 10 * time.Second
 	shortKept = 15 * time.Minute
@@ -190,7 +190,7 @@ func (s *Store) Gone(app catalog.App, sidecar uint64) {
 	}
 }
 
-// Query is what [Store.Traffic] is asked.
+// Query limits the calls of [Store.Own].
 type Query struct {
 	Window time.Duration   // before now, at most Kept
 	Step   time.Duration   // 0: none
@@ -205,42 +205,105 @@ type Traffic struct {
 	Steps    []traffic.Counts // the oldest first
 }
 
-// Traffic returns the edges with calls in a time before now, those with the most first, and the
-// time that it is about. That is whole slots: sidecars tell of their calls every five seconds, so
-// the newest slot is not complete. Of two that tell of the same calls, the caller's sidecar counts.
-func (s *Store) Traffic(q Query, now time.Time) (all []Traffic, from, to time.Time) {
+// Part is the calls that one replica knows, in no particular order. Among them are those that sidecars
+// of both ends tell of, and edges of callers without calls in that time: [Together] needs them.
+type Part struct {
+	Edges    []Traffic
+	From, To time.Time
+}
+
+// Own returns the calls that this replica knows of in a time before now. That is whole slots: sidecars
+// tell of their calls every five seconds, so the newest slot is not complete. Parts of one query that
+// end at one moment have the same steps, but for those before a replica started.
+func (s *Store) Own(q Query, now time.Time) (p Part) {
 	size := Short
 	if q.Window > shortKept {
 		size = long
 	}
-	to = now.Truncate(Short)
-	from = to.Add(-min(max(q.Window, size), Kept)).Truncate(size)
-	if started := s.started.Truncate(Short); from.Before(started) && to.After(started) {
-		from = started
+	p.To = now.Truncate(Short)
+	p.From = p.To.Add(-min(max(q.Window, size), Kept)).Truncate(size)
+	if q.Step > 0 {
+		q.Step = max(q.Step, size).Truncate(Short)
+	}
+	if started := s.started.Truncate(Short); p.From.Before(started) && p.To.After(started) {
+		p.From = p.From.Add(started.Sub(p.From).Truncate(max(q.Step, Short)))
 	}
 	steps := 0
 	if q.Step > 0 {
-		q.Step = max(q.Step, size).Truncate(Short)
-		steps = int((to.Sub(from) + q.Step - 1) / q.Step)
+		steps = int((p.To.Sub(p.From) + q.Step - 1) / q.Step)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, edges := range s.apps {
 		for e, r := range edges {
-			if r.last.Before(from) || q.Wants != nil && !q.Wants(e) || s.told(e) {
+			if q.Wants != nil && !q.Wants(e) {
 				continue
 			}
-			t := Traffic{Edge: e, UnderWay: r.allUnderWay(now), Steps: make([]traffic.Counts, steps)}
-			r.read(from, to, size, func(at time.Time, c *traffic.Counts) {
-				t.Counts.Add(c)
-				if steps > 0 {
-					t.Steps[max(0, min(steps-1, int(at.Sub(from)/q.Step)))].Add(c)
-				}
-			})
-			if t.All() > 0 || t.UnderWay > 0 {
-				all = append(all, t)
+			t := Traffic{Edge: e}
+			if !r.last.Before(p.From) {
+				t.UnderWay, t.Steps = r.allUnderWay(now), make([]traffic.Counts, steps)
+				r.read(p.From, p.To, size, func(at time.Time, c *traffic.Counts) {
+					t.Counts.Add(c)
+					if steps > 0 {
+						t.Steps[max(0, min(steps-1, int(at.Sub(p.From)/q.Step)))].Add(c)
+					}
+				})
+			}
+			if t.All() > 0 || t.UnderWay > 0 || !e.ByCallee && e.Cluster == s.cluster {
+				p.Edges = append(p.Edges, t)
 			}
 		}
+	}
+	return p
+}
+
+// Together returns the edges with calls in the parts of all replicas of a cluster, those with the
+// most first, and the time that they are about. Counts of one edge add up: each sidecar has told
+// one replica of a call. Of two that tell of the same calls, the caller's sidecar counts.
+func Together(cluster string, parts ...Part) (all []Traffic, from, to time.Time) {
+	at := map[Edge]*Traffic{}
+	for _, p := range parts {
+		if from.IsZero() || p.From.Before(from) {
+			from = p.From
+		}
+		if p.To.After(to) {
+			to = p.To
+		}
+		for i := range p.Edges {
+			t := &p.Edges[i]
+			sum := at[t.Edge]
+			if sum == nil {
+				at[t.Edge] = t
+				continue
+			}
+			sum.Counts.Add(&t.Counts)
+			sum.UnderWay += t.UnderWay
+			few, many := sum.Steps, t.Steps
+			if len(few) > len(many) {
+				few, many = many, few
+			}
+			for i := range few {
+				many[len(many)-len(few)+i].Add(&few[i])
+			}
+			sum.Steps = many
+		}
+	}
+	steps := 0
+	for _, t := range at {
+		steps = max(steps, len(t.Steps))
+	}
+	for e, t := range at {
+		if e.ByCallee && e.CallerCluster == cluster {
+			e.ByCallee = false
+			if at[e] != nil {
+				continue
+			}
+		}
+		if t.All() == 0 && t.UnderWay == 0 {
+			continue
+		}
+		t.Steps = append(make([]traffic.Counts, steps-len(t.Steps)), t.Steps...)
+		all = append(all, *t)
 	}
 	slices.SortFunc(all, func(a, b Traffic) int {
 		return cmp.Or(cmp.Compare(b.Calls(), a.Calls()), a.Caller.Compare(b.Caller), a.Callee.Compare(b.Callee), cmp.Compare(a.CallerCluster, b.CallerCluster), cmp.Compare(a.Cluster, b.Cluster))
@@ -248,13 +311,9 @@ func (s *Store) Traffic(q Query, now time.Time) (all []Traffic, from, to time.Ti
 	return all, from, to
 }
 
-// told tells whether the caller's sidecar tells of the calls that a guard has seen. mu is held.
-func (s *Store) told(e Edge) bool {
-	if !e.ByCallee || e.CallerCluster != s.cluster {
-		return false
-	}
-	e.ByCallee = false
-	return s.apps[e.Caller][e] != nil
+// Traffic returns the calls of a cluster with one replica.
+func (s *Store) Traffic(q Query, now time.Time) (all []Traffic, from, to time.Time) {
+	return Together(s.cluster, s.Own(q, now))
 }
 
 // Lost is how many calls were of edges that there was no room for.

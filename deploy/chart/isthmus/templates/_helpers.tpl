@@ -30,7 +30,7 @@ store: {kubernetes: {}}
 {{- end }}
 instances: {kubernetes: {}}
 {{- if gt (int .Values.replicas) 1 }}
-replicas: {}
+replicas: {addresses: [{{ include "isthmus.resolver" . | quote }}]}
 {{- end }}
 identity:
   {{- if ne .Release.Namespace "isthmus-system" }}

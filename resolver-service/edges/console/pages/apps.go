@@ -57,6 +57,7 @@ type appView struct {
 	Over       []tab
 	Window     string
 	In, Out    *calls
+	Missing    []*v1alpha1.MissingReplica
 	Changes    []change // the newest first
 	Instances  []instance
 	Callers    []*v1alpha1.Call
@@ -164,6 +165,7 @@ func (r *request) appTraffic(v *appView, app catalog.App, now *v1alpha1.StatusRe
 	if err != nil {
 		return nil, err
 	}
+	v.Missing = in.GetMissing()
 	out, err := r.traffic(&v1alpha1.TrafficRequest{Caller: wire.App(app), StepMs: step}, w)
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type mapView struct {
 	Clusters   []string
 	Over       []tab
 	Figures    string // all calls of the time
+	Missing    []*v1alpha1.MissingReplica
 }
 
 // mapQuery is what the map was asked for.
@@ -71,6 +72,7 @@ func mapPage(r *request) (*content, error) {
 		return nil, err
 	}
 	live := addTraffic(g, calls)
+	v.Missing = calls.GetMissing()
 	v.Figures, v.Over = figures(calls), q.Over.tabs(windows[:3], func(over string) string { return q.at("over", over) })
 	narrow(g, q)
 	v.Total, v.Calls = len(g.GetCalls()), g.GetCalls()[min(q.From, len(g.GetCalls())):]

@@ -165,7 +165,7 @@ func (m *moves) sum() string {
 		parts = append(parts, rate(m.Other)+" calls/s would go elsewhere")
 	}
 	if len(parts) == 0 {
-		return "By the calls of the last " + m.Over + ", no call would fail or go elsewhere, as far as sidecars of this replica tell."
+		return "By the calls of the last " + m.Over + ", no call would fail or go elsewhere, as far as sidecars tell."
 	}
 	return "By the calls of the last " + m.Over + ", " + strings.Join(parts, " and ") + "."
 }

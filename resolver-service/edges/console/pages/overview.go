@@ -23,6 +23,7 @@ type overview struct {
 	MoreFaults   uint32
 	Problems     []problem // others
 	Figures      string    // all calls of the last minute; empty if there are none
+	Missing      []*v1alpha1.MissingReplica
 	Picture      *picture
 	Collapsed    bool
 	Peers        []pair
@@ -145,7 +146,7 @@ func (r *request) topology(o *overview) error {
 		return err
 	}
 	live := addTraffic(g, calls)
-	o.Figures = figures(calls)
+	o.Figures, o.Missing = figures(calls), calls.GetMissing()
 	o.Picture, o.Collapsed = drawFitting(g, live, "", "")
 	return o.Picture.zoom("", func(zoom string) string { return withQuery("/map", "zoom", zoom) })
 }

@@ -64,6 +64,7 @@ func (r *request) traffic(req *v1alpha1.TrafficRequest, w window) (*v1alpha1.Tra
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Traffic(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.TrafficResponse) {
 		answer.FromUnixMs, answer.ToUnixMs, answer.Matched = m.GetFromUnixMs(), m.GetToUnixMs(), answer.GetMatched()+m.GetMatched()
+		answer.Missing = append(answer.GetMissing(), m.GetMissing()...)
 		answer.Edges = append(answer.GetEdges(), m.GetEdges()...)
 	})
 	return answer, err
