@@ -61,6 +61,16 @@ func (v *ActorView) Owns(typ string) *OwnedActors {
 	return &v.Owned[at]
 }
 
+// DomainOf is the trust domain that the apps of another cluster are of; empty: any.
+func (v *ActorView) DomainOf(cluster string) string {
+	for i := range v.Clusters {
+		if v.Clusters[i].Name == cluster {
+			return v.Clusters[i].Domain
+		}
+	}
+	return ""
+}
+
 // Lead returns the cluster that a caller's call of an actor goes to, or why it goes nowhere. own
 // says that the caller's trust domain is that of this cluster's apps.
 func (v *ActorView) Lead(own bool, by Principal, typ string) (owner string, refusal *Refusal) {

@@ -194,10 +194,29 @@ func (c Config) withDefaults(getenv func(string) string) Config {
 }
 
 // id is the identity that Sentry must present.
-func (s *Sentry) id() (spiffeid.ID, error) {
+func (s *Sentry) id() (spiffeid.ID, error) { return s.controlPlane("dapr-sentry") }
+
+// controlPlane is the identity of a part of Dapr's control plane.
+func (s *Sentry) controlPlane(part string) (spiffeid.ID, error) {
 	td, err := spiffeid.TrustDomainFromString(cmp.Or(s.TrustDomain, "localhost"))
 	if err != nil {
 		return spiffeid.ID{}, err
 	}
-	return spiffeid.FromSegments(td, "ns", cmp.Or(s.Namespace, "default"), "dapr-sentry")
+	return spiffeid.FromSegments(td, "ns", cmp.Or(s.Namespace, "default"), part)
+}
+
+// Placement authorizes Dapr's placement service: of Sentry's trust domain and namespace, or, with
+// files, which name no control plane, of any.
+func (c Config) Placement() func(ID) error {
+	const part = "dapr-placement"
+	var want spiffeid.ID
+	if c = c.withDefaults(os.Getenv); c.Sentry != nil {
+		want, _ = c.Sentry.controlPlane(part) // Check has looked
+	}
+	return func(id ID) error {
+		if id.App.ID != part || !want.IsZero() && id.String() != want.String() {
+			return fmt.Errorf("it is %s; want %s", id, cmp.Or(want.String(), "an app-id "+part))
+		}
+		return nil
+	}
 }

@@ -44,6 +44,8 @@ type config struct {
 
 	guard *catalog.GuardMode // of Guard; nil: the cluster's
 	calls catalog.Calls      // of Calls, by readCalls
+
+	known *identity.Source // instead of Identity
 }
 
 // zoneEnv names the environment variable that has the zone.
@@ -62,8 +64,10 @@ type localConfig struct {
 const example = `such as {resolver: "127.0.0.1:7400", cluster: west, identity: {…}}`
 
 // parseConfig reads what daprd hands over. Its error names every mistake by its key.
-func parseConfig(configuration any) (*config, error) {
-	c := &config{}
+func parseConfig(configuration any) (*config, error) { return (&config{}).parse(configuration) }
+
+// parse is parseConfig for a config that may know who it is for.
+func (c *config) parse(configuration any) (*config, error) {
 	if configuration == nil {
 		return nil, errors.New("isthmus configuration: there is none; want spec.nameResolution.configuration " + example)
 	}
@@ -114,10 +118,12 @@ func (c *config) checkService() (errs strict.Errors) {
 	if c.Domain != "" {
 		errs.Add("domain", "is for running without a service, beside store", "leave it out; the service says which it is")
 	}
-	if c.Identity == nil {
+	switch {
+	case c.known != nil:
+	case c.Identity == nil:
 		errs.Add("identity", "is missing", "write identity: {sentry: {address: …}} or identity: {files: {cert: …, key: …, ca: …}}; "+
 			"identity: {insecure: true} is plain text, for development")
-	} else {
+	default:
 		errs.Merge("identity", c.Identity.Check())
 	}
 	if c.ResolverNamespace != "" {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/tracing"
@@ -46,6 +47,9 @@ type Options struct {
 	// TrustAnchors are the roots in PEM that its calls to others, and theirs to it, must chain to.
 	// Operators see their fingerprints.
 	TrustAnchors []byte
+	// Identity is whose the sidecar is, where the program has it already and runs it. Then the
+	// configuration needs none.
+	Identity *identity.Source
 	// SpanFromContext finds the span that a lookup is part of. Nil is
 	// [trace.SpanFromContext].
 	SpanFromContext func(context.Context) trace.Span
@@ -122,7 +126,7 @@ func New(opts Options) *Resolver {
 // nothing and fails only for a mistake in the configuration. ctx bounds Init itself. Its goroutines
 // end with [Resolver.Close].
 func (r *Resolver) Init(_ context.Context, configuration any, self Instance) error {
-	cfg, err := parseConfig(configuration)
+	cfg, err := (&config{known: r.opts.Identity}).parse(configuration)
 	if err != nil {
 		return err
 	}

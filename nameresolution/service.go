@@ -16,9 +16,12 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	if err != nil {
 		return fmt.Errorf("isthmus configuration: %w", err)
 	}
-	id, err := identity.New(*cfg.Identity, r.self.App, r.log)
-	if err != nil {
-		return fmt.Errorf("isthmus configuration: %w", err)
+	id := cfg.known
+	if id == nil {
+		if id, err = identity.New(*cfg.Identity, r.self.App, r.log); err != nil {
+			return fmt.Errorf("isthmus configuration: %w", err)
+		}
+		r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
 	}
 	if r.opts.PlainText && !id.Insecure() {
 		r.log.Warn("mTLS of this sidecar is off, but isthmus has an identity: calls to and from other clusters fail, since gateways pass on mTLS only; start daprd with --enable-mtls and Sentry's address")
@@ -59,7 +62,6 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 			r.access.Store(m.access)
 		}
 	}
-	r.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
 	r.parts.Go(func() { r.guard.follow(ctx) })
 	if r.opts.Health == nil {
 		open()

@@ -111,31 +111,11 @@ func (l Listen) empty() bool {
 
 // Identity says who this process is.
 type Identity struct {
-	identity.Config `yaml:",inline"`
+	trustbundle.Identity `yaml:",inline"`
 
-	TrustAnchorsFrom *trustbundle.Config `yaml:"trustAnchorsFrom"` // where Sentry keeps its roots in Kubernetes
-	Namespace        string              `yaml:"namespace"`        // of Isthmus' own apps
-	TrustDomains     []string            `yaml:"trustDomains"`     // whose apps are this cluster's, beside the service's own
-	InsecureExposed  bool                `yaml:"insecureExposed"`  // insecure may listen on other addresses than loopback
-}
-
-// config is the Config with the trust anchors that are to be followed.
-func (i Identity) config(log *slog.Logger) (identity.Config, error) {
-	c := i.Config
-	if i.TrustAnchorsFrom == nil {
-		return c, nil
-	}
-	if c.Sentry == nil {
-		return c, &strict.Error{Path: "trustAnchorsFrom", What: "names Sentry's roots, and the identity is not from Sentry", Fix: "leave it out, or write identity: {sentry: {address: …}}"}
-	}
-	sentry := *c.Sentry
-	anchors, err := trustbundle.New(*i.TrustAnchorsFrom, cmp.Or(sentry.Namespace, "default"), log)
-	if err != nil {
-		return c, strict.Below("trustAnchorsFrom", err)
-	}
-	sentry.Anchors = anchors
-	c.Sentry = &sentry
-	return c, nil
+	Namespace       string   `yaml:"namespace"`       // of Isthmus' own apps
+	TrustDomains    []string `yaml:"trustDomains"`    // whose apps are this cluster's, beside the service's own
+	InsecureExposed bool     `yaml:"insecureExposed"` // insecure may listen on other addresses than loopback
 }
 
 // bundle reads the ConfigMap that the service follows anew; nil if it follows none.

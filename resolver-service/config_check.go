@@ -94,7 +94,7 @@ func (c checker) checkIdentity() {
 		c.doc.Refuse("identity.namespace", err.Error(), "give the namespace another name")
 	}
 	if !c.doc.Wrong("identity.trustAnchorsFrom") {
-		own, err := c.Identity.config(slog.New(slog.DiscardHandler))
+		own, err := c.Identity.Followed(slog.New(slog.DiscardHandler))
 		if err == nil {
 			err = own.Check()
 		}

@@ -184,7 +184,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		return err
 	}
 	self := identity.ServiceApp(s.cfg.Identity.Namespace, s.cfg.Cluster)
-	who, err := s.cfg.Identity.config(s.log)
+	who, err := s.cfg.Identity.Followed(s.log)
 	if err != nil {
 		return strict.Below("identity", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/settings"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz/trustbundle"
 )
 
 // plant writes a text into everything in a configuration that takes one, and makes what may be
@@ -51,7 +52,7 @@ func TestNoSecretOfTheConfigurationIsInABundle(t *testing.T) {
 			t.Errorf("%d values, %v: %s", len(values), err, shown)
 		}
 	}
-	cfg = Config{Cluster: "west", Identity: Identity{Config: identity.Config{Sentry: &identity.Sentry{Address: "sentry:50001", Token: "swordfish"}}}}
+	cfg = Config{Cluster: "west", Identity: Identity{Identity: trustbundle.Identity{Config: identity.Config{Sentry: &identity.Sentry{Address: "sentry:50001", Token: "swordfish"}}}}}
 	cfg.Gateway.DrainTimeout, cfg.Operators = 5*time.Second, []string{"a/b", "c/d"}
 	values := strict.Values(&cfg, settings.Hide)
 	for path, want := range map[string]any{

@@ -18,41 +18,26 @@ import (
 
 func newActors() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "actors -c FILE [-- DAPRD ARGUMENT…]",
+		Use:   "actors -c FILE",
 		Short: "Bridge the actors of other clusters",
 		Long: `Bridge Dapr's actors between clusters, for one namespace.
 
-It runs behind a sidecar of its own, whose app-id is isthmus-actors- and the cluster's name. Apps
-call an actor of another cluster as they call one of their own.
-
-With a command after "--" it starts that sidecar itself, and again when other types are to be
-bridged. Without, it tells the sidecar to end then, and whoever started the sidecar starts it again,
-as Kubernetes does. Both then need APP_API_TOKEN and DAPR_API_TOKEN in their environment.`,
-		Example: `  isthmus actors -c actors.yaml
-  isthmus actors -c actors.yaml -- daprd --app-id isthmus-actors-west --app-port 7460 --config isthmus.yaml`,
-		Args: cobra.ArbitraryArgs,
+Apps call an actor of another cluster as they call one of their own: the bridge is a host of its type
+to their sidecars, and passes the call on to the bridge of the cluster that owns the type. It needs
+the resolver service, Dapr's placement service, and an identity; it needs no sidecar.`,
+		Example: `  isthmus actors -c actors.yaml`,
+		Args:    cobra.NoArgs,
 	}
 	file := cmd.Flags().StringP("config", "c", "actors.yaml", "configuration file")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if before := cmd.ArgsLenAtDash(); len(args) > 0 && before != 0 {
-			return misused(fmt.Errorf("unexpected %q; write the sidecar's command after --", args[0]))
-		}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := actors.Load(*file)
 		if err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), show.Lines(err))
 			return errReported
 		}
 		log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)).With("cluster", cfg.Cluster)
-		var sidecar actors.Sidecar = actors.Injected{Daprd: cfg.Daprd}
-		if len(args) > 0 {
-			sidecar = actors.NewChild(args, log)
-		}
-		tokens, err := actors.TokensFor(len(args) > 0)
-		if err != nil {
-			return err
-		}
-		bridge, err := actors.New(cfg, sidecar, tokens, log)
+		bridge, err := actors.New(cfg, programVersion(), log)
 		if err != nil {
 			return err
 		}

@@ -1,141 +1,159 @@
 package actors
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
-	"net/http"
-	"net/url"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 )
 
-// bridgePath is what bridges call each other by, as a method of service invocation.
-const bridgePath = "/isthmus/actors"
-
-// The headers between bridges. Names in them are escaped as a part of a path.
+// What goes along with a call. The first is in the metadata of gRPC, from one bridge to the other.
+// Both are headers that the actor gets. Nobody else sets a header that begins with the prefix.
 const (
-	headerPrefix  = "Isthmus-"
-	typeHeader    = headerPrefix + "Actor-Type"
-	idHeader      = headerPrefix + "Actor-Id"
-	methodHeader  = headerPrefix + "Actor-Method"
-	callerHeader  = headerPrefix + "Actor-Caller"  // namespace/app-id, by the calling bridge's word
-	bridgedHeader = headerPrefix + "Actor-Bridged" // the cluster that the call comes from: it passes no other bridge
-	answerHeader  = headerPrefix + "Actor-Answer"  // the answer is the actor's own, or Dapr's for it
+	headerPrefix  = "isthmus-"
+	callerHeader  = "isthmus-actor-caller"  // namespace/app-id, by the calling bridge's word
+	bridgedHeader = "isthmus-actor-bridged" // the cluster that the call comes from
 )
 
-// call is one call of an actor.
-type call struct{ typ, id, method string }
+// ownHeaders are those of a sidecar and its own app, and those by which sidecars tell each other who
+// calls.
+var ownHeaders = []string{"dapr-api-token", "dapr-app-id", "dapr-caller-app-id", "dapr-caller-namespace", "dapr-callee-app-id", "dapr-api-call", "x-dapr-remote"}
 
-func (c call) String() string { return c.typ + "/" + c.id }
+// passthrough is gRPC's resolver of that name, which a dialer wraps.
+func passthrough() resolver.Builder { return resolver.Get("passthrough") }
 
-// path is the call's path in the actor API of a sidecar.
-func (c call) path() string {
-	parts := strings.Split(c.method, "/")
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
+// CallActor takes a call of an actor that another cluster owns from a sidecar of this one, and a call
+// of an actor here from the bridge of another cluster.
+func (b *Bridge) CallActor(ctx context.Context, req *internalv1.InternalInvokeRequest) (res *internalv1.InternalInvokeResponse, err error) {
+	typ, start := req.GetActor().GetActorType(), time.Now()
+	by, ok := identity.FromContext(ctx)
+	callers := metadata.ValueFromIncomingContext(ctx, callerHeader)
+	way := outward
+	if len(callers) > 0 {
+		way = inward
 	}
-	return "/v1.0/actors/" + url.PathEscape(c.typ) + "/" + url.PathEscape(c.id) + "/method/" + strings.Join(parts, "/")
-}
-
-// passOn takes a call of an actor that another cluster owns, and passes it on to that one's bridge.
-func (b *Bridge) passOn(w http.ResponseWriter, r *http.Request) {
-	c := call{r.PathValue("type"), r.PathValue("id"), r.PathValue("method")}
-	caller, err := identity.ParseCaller(r.Header.Get(identity.CallerHeader))
-	if err != nil {
-		b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Denied, Reason: "the sidecar does not say who calls; the bridge needs mTLS and the middleware middleware.http.isthmus.caller: " + err.Error()})
-		return
+	ctx, span := b.beginSpan(ctx, way, typ)
+	defer func() {
+		b.metrics.ended(way, typ, err, time.Since(start))
+		span.end(err)
+	}()
+	if !ok {
+		return nil, b.refuse(typ, &catalog.Refusal{Outcome: catalog.Denied, Reason: "the bridge needs mTLS to know who calls"})
 	}
-	view, _ := b.view.Load()
-	if from := r.Header.Get(bridgedHeader); from != "" {
-		b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Unavailable, Reason: fmt.Sprintf("cluster %s has passed the call on to %s as to the owner, and the actor is not here; a call passes one pair of bridges", from, view.Cluster)})
-		return
+	if _, known := b.view.Load(); !known {
+		return nil, status.Error(codes.Unavailable, "the bridge has not heard the resolver service yet")
 	}
-	domain, known := b.identity.Domain()
-	own := known && (domain == "" || domain == caller.TrustDomain) || slices.Contains(view.Domains, caller.TrustDomain)
-	owner, refusal := view.Lead(own, catalog.Principal{Domain: caller.TrustDomain, App: caller.App}, c.typ)
-	if refusal != nil {
-		b.refuse(w, c, refusal)
-		return
-	}
-	header := forwarded(r.Header)
-	header.Set(typeHeader, url.PathEscape(c.typ))
-	header.Set(idHeader, url.PathEscape(c.id))
-	header.Set(methodHeader, url.PathEscape(c.method))
-	header.Set(callerHeader, caller.App.String())
-	to := "/v1.0/invoke/" + catalog.BridgeApp("", owner).ID + "/method" + bridgePath
-	res, err := b.ask(w, http.MethodPost, to, r, header)
-	if err != nil {
-		b.fail(w, r, c, owner, err)
-		return
-	}
-	defer res.Body.Close()
-	if res.Header.Get(answerHeader) == "" {
-		b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Unavailable, Reason: fmt.Sprintf("actor %s in cluster %s: %s", c, owner, explained(res))})
-		return
-	}
-	b.answer(w, res)
-}
-
-// takeIn takes a call from another cluster's bridge, and makes it here.
-func (b *Bridge) takeIn(w http.ResponseWriter, r *http.Request) {
-	c, caller, err := parseCall(r.Header)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	w.Header().Set(answerHeader, "bridge")
-	by, err := identity.ParseCaller(r.Header.Get(identity.CallerHeader))
-	if err != nil {
-		b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Denied, Reason: "the sidecar does not say who calls; the bridge needs mTLS and the middleware middleware.http.isthmus.caller: " + err.Error()})
-		return
-	}
-	view, _ := b.view.Load()
-	if refusal := view.Admit(catalog.Principal{Domain: by.TrustDomain, App: by.App}, caller, c.typ); refusal != nil {
-		b.refuse(w, c, refusal)
-		return
-	}
-	from, _ := by.App.BridgeCluster()
-	header := forwarded(r.Header)
-	header.Set(bridgedHeader, from)
-	header.Set(callerHeader, caller.String())
-	res, err := b.ask(w, http.MethodPut, c.path(), r, header)
-	if err != nil {
-		b.fail(w, r, c, view.Cluster, err)
-		return
-	}
-	defer res.Body.Close()
-	if res.StatusCode == http.StatusOK {
-		b.answer(w, res)
-		return
-	}
-	b.answerError(w, c, res)
-}
-
-// parseCall reads what the calling bridge says.
-func parseCall(h http.Header) (c call, caller catalog.App, err error) {
-	var errs [4]error
-	c.typ, errs[0] = url.PathUnescape(h.Get(typeHeader))
-	c.id, errs[1] = url.PathUnescape(h.Get(idHeader))
-	c.method, errs[2] = url.PathUnescape(h.Get(methodHeader))
-	caller, errs[3] = catalog.ParseApp(h.Get(callerHeader))
-	if err := errors.Join(errs[:]...); err != nil {
-		return c, caller, err
-	}
-	for _, part := range append(strings.Split(c.method, "/"), c.id) {
-		if !isName(part) {
-			return c, caller, fmt.Errorf("%.64q is no part of an actor's id or method that Dapr takes", part)
+	for name := range req.GetMetadata() {
+		if lower := strings.ToLower(name); strings.HasPrefix(lower, headerPrefix) || slices.Contains(ownHeaders, lower) {
+			delete(req.Metadata, name)
 		}
 	}
-	return c, caller, catalog.CheckActorType(c.typ)
+	if way == inward {
+		return b.takeIn(ctx, by, callers[0], req)
+	}
+	return b.passOn(ctx, by, req)
 }
+
+// passOn passes a call on to the bridge of the cluster that owns the actor.
+func (b *Bridge) passOn(ctx context.Context, by identity.ID, req *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+	typ := req.GetActor().GetActorType()
+	view, _ := b.view.Load()
+	domain, known := b.identity.Domain()
+	own := known && (domain == "" || domain == by.TrustDomain) || slices.Contains(view.Domains, by.TrustDomain)
+	owner, refusal := view.Lead(own, catalog.Principal{Domain: by.TrustDomain, App: by.App}, typ)
+	if refusal != nil {
+		return nil, b.refuse(typ, refusal)
+	}
+	app := catalog.BridgeApp(b.cfg.Namespace, owner)
+	conn, err := b.peer(ctx, owner, app)
+	if err != nil {
+		if errors.As(err, &refusal) {
+			refusal = &catalog.Refusal{Outcome: refusal.Outcome, Reason: fmt.Sprintf("actors of type %s are in cluster %s, whose bridge %s is not reached: %s", typ, owner, app, refusal.Reason)}
+			return nil, b.refuse(typ, refusal)
+		}
+		return nil, status.FromContextError(err).Err()
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, callerHeader, by.App.String())
+	res, mayHaveRun, err := call(ctx, conn, req)
+	if status.Code(err) != codes.Unavailable {
+		return res, err
+	}
+	return nil, b.lost(typ, mayHaveRun, fmt.Sprintf("actor %s in cluster %s: its bridge: %s", name(req), owner, status.Convert(err).Message()))
+}
+
+// takeIn makes a call of another cluster's bridge here.
+func (b *Bridge) takeIn(ctx context.Context, by identity.ID, caller string, req *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+	typ := req.GetActor().GetActorType()
+	app, err := catalog.ParseApp(caller)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, callerHeader+": "+err.Error())
+	}
+	view, _ := b.view.Load()
+	if refusal := view.Admit(catalog.Principal{Domain: by.TrustDomain, App: by.App}, app, typ); refusal != nil {
+		return nil, b.refuse(typ, refusal)
+	}
+	if err := checkNames(req); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	from, _ := by.App.BridgeCluster()
+	if req.Metadata == nil {
+		req.Metadata = map[string]*internalv1.ListStringValue{}
+	}
+	req.Metadata[callerHeader] = &internalv1.ListStringValue{Values: []string{app.String()}}
+	req.Metadata[bridgedHeader] = &internalv1.ListStringValue{Values: []string{from}}
+	return b.callHost(ctx, req)
+}
+
+// checkNames refuses what sidecars refuse of their own apps, since the host makes a path of it.
+func checkNames(req *internalv1.InternalInvokeRequest) error {
+	parts := []string{req.GetActor().GetActorId()}
+	methods := 0
+	for b := req.GetMessage(); len(b) > 0; {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("the message is broken: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+		if number == methodField && kind == protowire.BytesType {
+			method, n := protowire.ConsumeString(b)
+			if n < 0 {
+				return fmt.Errorf("the message is broken: %w", protowire.ParseError(n))
+			}
+			parts = append(parts, strings.Split(method, "/")...)
+			methods++
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return fmt.Errorf("the message is broken: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	if methods == 0 {
+		return errors.New("the call has no method")
+	}
+	for _, part := range parts {
+		if !isName(part) {
+			return fmt.Errorf("%.64q is no part of an actor's id or method that Dapr takes", part)
+		}
+	}
+	return nil
+}
+
+// methodField is that of the method in Dapr's common.v1.InvokeRequest.
+const methodField = 1
 
 // isName tells whether Dapr takes a part of a path for a name: nothing leads out of it.
 func isName(s string) bool {
@@ -143,121 +161,97 @@ func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, `#?/\`) && !strings.ContainsFunc(s, control)
 }
 
-// ask makes a request of the sidecar with the body of another, whose answer is w.
-func (b *Bridge) ask(w http.ResponseWriter, verb, path string, r *http.Request, header http.Header) (*http.Response, error) {
-	target := "http://" + b.cfg.Daprd + path
-	if r.URL.RawQuery != "" {
-		target += "?" + r.URL.RawQuery
-	}
-	req, err := http.NewRequestWithContext(r.Context(), verb, target, r.Body)
-	if err != nil {
-		return nil, err
-	}
-	// Otherwise the server reads the rest of the body when the answer begins. The client, which looks for
-	// the body's end, then meets an error, and cuts the answer off.
-	_ = http.NewResponseController(w).EnableFullDuplex() // with HTTP/2 it is so anyway
-	req.Header, req.ContentLength = header, r.ContentLength
-	b.tokens.show(req.Header)
-	return b.client.Do(req)
-}
-
-// dropped are headers that belong to one hop, or to a sidecar and its own app.
-var dropped = []string{
-	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
-	tokenHeader, "Dapr-App-Id", "Dapr-Caller-App-Id", "Dapr-Caller-Namespace", "Dapr-Callee-App-Id", "Dapr-Api-Call", "X-Dapr-Remote",
-}
-
-// forwarded are the headers that go on.
-func forwarded(from http.Header) http.Header {
-	to := maps.Clone(from)
-	for _, name := range dropped {
-		to.Del(name)
-	}
-	for name := range to {
-		if strings.HasPrefix(name, headerPrefix) {
-			delete(to, name)
-		}
-	}
-	return to
-}
-
-// answer passes an answer back.
-func (b *Bridge) answer(w http.ResponseWriter, res *http.Response) {
-	answered := res.Header.Get(answerHeader)
-	maps.Copy(w.Header(), forwarded(res.Header))
-	if answered == "" {
-		answered = "actor"
-	}
-	w.Header().Set(answerHeader, answered)
-	if res.ContentLength > 0 {
-		w.Header().Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
-	}
-	w.WriteHeader(res.StatusCode)
-	if _, err := io.Copy(w, res.Body); err != nil {
-		panic(http.ErrAbortHandler) // so that nobody takes a part for all of it
-	}
-}
-
-// appError is how Dapr's API tells of an answer of an actor's app that is not 200.
-var appError = regexp.MustCompile(`(?s)error from actor service: \((\d{3})\) (.*)$`)
-
+// How long a call looks for the host of its actor, while hosts come and go, and how often. Dapr's own
+// sidecars do so for 5 s.
 const (
-	notFound = "actor method not found: "
-	maxError = 4 << 20
+	lookFor   = 5 * time.Second
+	lookAgain = 100 * time.Millisecond
 )
 
-// answerError passes an error of the actor API back, so that the calling side's sidecar says of it what
-// this one would have said to a caller here.
-func (b *Bridge) answerError(w http.ResponseWriter, c call, res *http.Response) {
-	text := explained(res)
-	if m := appError.FindStringSubmatch(text); m != nil {
-		code, _ := strconv.Atoi(m[1]) // three digits
-		w.Header().Set(answerHeader, "actor")
-		w.WriteHeader(code)
-		_, _ = io.WriteString(w, m[2])
-		return
+// callHost calls an actor at the sidecar that hosts it. It tries again only what has not run.
+func (b *Bridge) callHost(ctx context.Context, req *internalv1.InternalInvokeRequest) (*internalv1.InternalInvokeResponse, error) {
+	typ, p := req.GetActor().GetActorType(), b.placement
+	for start := time.Now(); ; {
+		table, known, changed := p.table.Follow()
+		at, hosted := table.host(typ, req.GetActor().GetActorId())
+		var why string
+		switch {
+		case !known:
+			why = "the placement service at " + b.cfg.Placement + " has not answered yet"
+		case !hosted:
+			why = "no app here hosts the type"
+		case at.app == b.cfg.App().ID:
+			return nil, b.refuse(typ, &catalog.Refusal{Outcome: catalog.Unavailable, Reason: fmt.Sprintf("actor %s is not in cluster %s, which owns its type: the bridge hosts it; a call passes one pair of bridges", name(req), b.cfg.Cluster)})
+		default:
+			conn, err := p.connection(at)
+			if err != nil {
+				return nil, err
+			}
+			res, mayHaveRun, err := call(ctx, conn.ClientConn, req)
+			p.release(conn)
+			moved := hasMoved(err)
+			switch {
+			case err == nil || !moved && status.Code(err) != codes.Unavailable || ctx.Err() != nil:
+				return res, err
+			case mayHaveRun && !moved:
+				return nil, b.lost(typ, true, fmt.Sprintf("actor %s at %s of app %s: %s", name(req), at.address, at.app, status.Convert(err).Message()))
+			}
+			why = fmt.Sprintf("%s of app %s: %s", at.address, at.app, status.Convert(err).Message())
+		}
+		if time.Since(start) > lookFor {
+			return nil, b.lost(typ, false, fmt.Sprintf("actor %s in its owner cluster %s: %s", name(req), b.cfg.Cluster, why))
+		}
+		again := time.NewTimer(lookAgain)
+		select {
+		case <-changed:
+			again.Stop()
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
 	}
-	if strings.Contains(text, notFound) {
-		w.Header().Set(answerHeader, "actor")
-		w.WriteHeader(http.StatusNotFound)
-		return
-	}
-	b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Unavailable, Reason: fmt.Sprintf("actor %s in its owner cluster %s: %s", c, b.cfg.Cluster, text)})
 }
 
-// explained is what a sidecar says of an error: the message of its JSON, or all of it.
-func explained(res *http.Response) string {
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxError))
-	var said struct {
-		Message string `json:"message"`
-	}
-	switch {
-	case err != nil:
-		return res.Status + ": " + err.Error()
-	case json.Unmarshal(body, &said) == nil && said.Message != "":
-		return said.Message
-	}
-	return res.Status + ": " + string(body)
+// hasMoved tells whether a host has not made a call, since the actor is elsewhere by now. The texts are
+// those by which Dapr's sidecars tell each other (pkg/actors/router).
+func hasMoved(err error) bool {
+	s := status.Convert(err)
+	return s.Code() == codes.Internal && (strings.HasSuffix(s.Message(), "remote actor moved") || strings.HasSuffix(s.Message(), "placement is disseminating"))
 }
 
-// fail answers a call whose sidecar did not answer.
-func (b *Bridge) fail(w http.ResponseWriter, r *http.Request, c call, cluster string, err error) {
-	if r.Context().Err() != nil {
-		return // the caller has gone
-	}
-	b.refuse(w, c, &catalog.Refusal{Outcome: catalog.Unavailable, Reason: fmt.Sprintf("actor %s in cluster %s: the sidecar of the bridge in cluster %s did not answer: %v", c, cluster, b.cfg.Cluster, err)})
+// call makes one attempt of a call, with the deadline of ctx. mayHaveRun tells whether the other end
+// may have got it.
+func call(ctx context.Context, conn *grpc.ClientConn, req *internalv1.InternalInvokeRequest) (_ *internalv1.InternalInvokeResponse, mayHaveRun bool, err error) {
+	var to peer.Peer
+	res, err := internalv1.NewServiceInvocationClient(conn).CallActor(ctx, req, grpc.Peer(&to))
+	return res, to.Addr != nil, err
 }
 
-// refuse answers a call that is not made, as Dapr's API answers errors.
-func (b *Bridge) refuse(w http.ResponseWriter, c call, refusal *catalog.Refusal) {
-	b.often.Warn(c.typ+refusal.Outcome.String(), "refused a call of an actor", "type", c.typ, "outcome", refusal.Outcome.String(), "why", refusal.Reason)
-	code := http.StatusServiceUnavailable
+func name(req *internalv1.InternalInvokeRequest) string {
+	return fmt.Sprintf("%.128s/%.128s", req.GetActor().GetActorType(), req.GetActor().GetActorId())
+}
+
+// errorName is how an error of a call begins.
+func errorName(outcome catalog.Outcome) string {
+	return "ERR_ISTHMUS_" + strings.ToUpper(strings.ReplaceAll(outcome.String(), " ", "_"))
+}
+
+// refuse is the error of a call that is not made. Its code is one that sidecars do not try again.
+func (b *Bridge) refuse(typ string, refusal *catalog.Refusal) error {
+	b.often.Warn(typ+refusal.Outcome.String(), "refused a call of an actor", "type", typ, "outcome", refusal.Outcome.String(), "why", refusal.Reason)
+	code := codes.FailedPrecondition
 	if refusal.Outcome == catalog.Denied {
-		code = http.StatusForbidden
+		code = codes.PermissionDenied
 	}
-	name := "ERR_ISTHMUS_" + strings.ToUpper(strings.ReplaceAll(refusal.Outcome.String(), " ", "_"))
-	body, _ := json.Marshal(map[string]string{"errorCode": name, "message": refusal.Reason}) // of texts: no error
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(body)
+	return status.Errorf(code, "%s: %s", errorName(refusal.Outcome), refusal.Reason)
+}
+
+// lost is the error of a call whose other end was not reached, or was lost.
+func (b *Bridge) lost(typ string, mayHaveRun bool, why string) error {
+	if mayHaveRun {
+		why += "; the call may have run, so it is not tried again"
+	}
+	b.often.Warn(typ+" lost", "a call of an actor failed", "type", typ, "why", why)
+	return status.Errorf(codes.FailedPrecondition, "%s: %s", errorName(catalog.Unavailable), why)
 }

@@ -1,42 +1,55 @@
-// Package actors is the bridge for Dapr's actors between clusters: "isthmus actors". It stands
-// behind a sidecar of its own, one for each namespace of a cluster.
+// Package actors is the bridge for Dapr's actors between clusters: "isthmus actors", one for each
+// namespace of a cluster.
 //
-// For callers of its cluster it hosts the actor types that other clusters own, by Dapr's public API
-// for actor hosts, and passes each call on to the bridge of the owner cluster by service
-// invocation. For other clusters it calls the actors that this cluster owns, by the actor API of
-// its sidecar. docs/explanation/actors.md says why it is built so.
+// To the sidecars of its cluster it is a host of the actor types that other clusters own. It passes
+// each call on to the bridge of the owner cluster, through that one's gateway. That bridge knows from
+// Dapr's placement service which sidecar hosts the actor, and calls it.
+// docs/explanation/actors.md says why it is built so.
 package actors
 
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
+	"github.com/isthmus-mesh/isthmus/resolver-service/authz/trustbundle"
+	"github.com/isthmus-mesh/isthmus/tracing/otlp"
 )
 
 // Config is the file of "isthmus actors". docs/how-to/actors.md says what each key does.
 type Config struct {
-	Cluster           string          `yaml:"cluster"`
-	Namespace         string          `yaml:"namespace"`
-	Resolver          string          `yaml:"resolver"`
-	ResolverNamespace string          `yaml:"resolverNamespace"`
-	Identity          identity.Config `yaml:"identity"`
-	Listen            string          `yaml:"listen"`    // where the sidecar reaches it: the app port
-	Daprd             string          `yaml:"daprd"`     // the sidecar's HTTP API
-	Placement         string          `yaml:"placement"` // URL of the placement service's state; empty: nobody asks it
+	Cluster           string               `yaml:"cluster"`
+	Namespace         string               `yaml:"namespace"`
+	Resolver          string               `yaml:"resolver"`
+	ResolverNamespace string               `yaml:"resolverNamespace"`
+	Identity          trustbundle.Identity `yaml:"identity"`
+	Listen            string               `yaml:"listen"`      // for sidecars of this cluster, and through the gateway for other bridges
+	Address           string               `yaml:"address"`     // the IP by which sidecars reach it
+	Advertise         string               `yaml:"advertise"`   // as the sidecar's key: host:port by which the gateway reaches it, if that differs
+	Placement         string               `yaml:"placement"`   // host:port of Dapr's placement service
+	MaxBodySize       string               `yaml:"maxBodySize"` // as daprd's --max-body-size
+	Metrics           string               `yaml:"metrics"`     // host:port of /metrics, /healthz and /readyz; "off": nowhere
+	Tracing           otlp.Config          `yaml:"tracing"`
+
+	bodySize int // of MaxBodySize, in bytes, with room for headers
 }
 
-// The defaults of a Config. The sidecar's port is Dapr's.
+// The defaults of a Config.
 const (
 	DefaultResolver = "127.0.0.1:7400"
 	DefaultListen   = "127.0.0.1:7460"
-	defaultPort     = "3500"
+	defaultMetrics  = "127.0.0.1:7461"
+	defaultBodySize = "4Mi" // Dapr's
+	noMetrics       = "off"
+	roomForHeaders  = 64 << 10
 )
 
 // App is the app that the bridge is.
@@ -58,7 +71,7 @@ func Parse(file string, text []byte) (*Config, error) {
 	c.Resolver, c.Listen = cmp.Or(c.Resolver, DefaultResolver), cmp.Or(c.Listen, DefaultListen)
 	c.Namespace = cmp.Or(c.Namespace, os.Getenv("NAMESPACE"))
 	c.ResolverNamespace = cmp.Or(c.ResolverNamespace, identity.SystemNamespace)
-	c.Daprd = cmp.Or(c.Daprd, net.JoinHostPort("127.0.0.1", cmp.Or(os.Getenv("DAPR_HTTP_PORT"), defaultPort)))
+	c.Metrics, c.MaxBodySize = cmp.Or(c.Metrics, defaultMetrics), cmp.Or(c.MaxBodySize, defaultBodySize)
 	strict.Place(c, filepath.Dir(file))
 	c.check(doc)
 	if err := doc.Err(); err != nil {
@@ -81,13 +94,46 @@ func (c *Config) check(doc *strict.Document) {
 	default:
 		doc.Merge("namespace", catalog.CheckNamespace(c.Namespace))
 	}
-	doc.Merge("identity", c.Identity.Check())
-	for path, address := range map[string]string{"listen": c.Listen, "daprd": c.Daprd} {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			doc.Refuse(path, fmt.Sprintf("%q is no host:port", address), "write one such as "+DefaultListen)
+	if c.Identity.Insecure {
+		doc.Refuse("identity.insecure", "leaves callers without names, and the bridge calls in their names", "write identity: {sentry: {address: …}} or identity: {files: {cert: …, key: …, ca: …}}")
+	} else {
+		own, err := c.Identity.Followed(slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = own.Check()
+		}
+		doc.Merge("identity", err)
+	}
+	for path, address := range map[string]string{"listen": c.Listen, "placement": c.Placement, "metrics": c.Metrics} {
+		if _, _, err := net.SplitHostPort(address); err != nil && !(path == "metrics" && address == noMetrics) {
+			doc.Refuse(path, fmt.Sprintf("%q is no host:port", address), "write one such as "+hints[path])
 		}
 	}
-	if u, err := url.Parse(c.Placement); err != nil || c.Placement != "" && (u.Scheme != "http" || u.Host == "") {
-		doc.Refuse("placement", fmt.Sprintf("%q is no URL", c.Placement), "write that of the placement service's state, such as http://dapr-placement-server.dapr-system:8080/placement/state")
+	if c.Address != "" && net.ParseIP(c.Address) == nil {
+		doc.Refuse("address", fmt.Sprintf("%q is no IP address", c.Address), "write that by which this cluster's sidecars reach the bridge")
 	}
+	size, err := resource.ParseQuantity(c.MaxBodySize)
+	if n := size.Value(); err != nil || n <= 0 || n > maxBodySize {
+		doc.Refuse("maxBodySize", fmt.Sprintf("%q is no size from 1 to 1Gi", c.MaxBodySize), "write that of the sidecars' --max-body-size, such as 4Mi")
+	} else {
+		c.bodySize = int(n) + roomForHeaders
+	}
+	doc.Merge("tracing", c.Tracing.Check())
+}
+
+// hints are addresses as errors propose them.
+var hints = map[string]string{"listen": DefaultListen, "metrics": defaultMetrics + ", or off", "placement": "dapr-placement-server.dapr-system.svc.cluster.local:50005"}
+
+// maxBodySize is a bound on what one call may take of the memory.
+const maxBodySize = 1 << 30
+
+// reached is the IP by which sidecars reach the bridge that listens at an address.
+func (c *Config) reached(at net.Addr) (string, error) {
+	if ip := at.(*net.TCPAddr).IP; c.Address == "" && !ip.IsUnspecified() {
+		return ip.String(), nil
+	}
+	address := cmp.Or(c.Address, os.Getenv("DAPR_HOST_IP"), os.Getenv("POD_IP"))
+	if address == "" {
+		return "", fmt.Errorf("listen is %s, all addresses of this machine: write the one by which this cluster's sidecars reach the bridge in address, or set POD_IP in the environment", c.Listen)
+	}
+	return address, nil
 }

@@ -36,6 +36,9 @@ func (b *Bridge) follow(ctx context.Context) error {
 		return fmt.Errorf("resolver %q: %w; want host:port or unix:///path", b.cfg.Resolver, err)
 	}
 	defer conn.Close()
+	if b.identity.Wait(ctx) != nil {
+		return nil // ctx has ended
+	}
 	for failures := 0; ctx.Err() == nil; failures++ {
 		start := time.Now()
 		err := b.stream(ctx, conn)

@@ -16,13 +16,13 @@ import (
 	"github.com/dapr/kit/logger"
 
 	"github.com/isthmus-mesh/isthmus/components/daprd/component"
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 )
 
 func main() {
 	dapr := logger.NewLogger("isthmus")
 	log := component.Logger(dapr)
-	dialer := dial.New(log, utils.SpanFromContext)
+	dialer := dial.New(log, utils.SpanFromContext, component.Answer)
 	if err := dialer.Register(); err != nil {
 		dapr.Fatal(err)
 	}

@@ -24,7 +24,6 @@ type Daprd struct {
 	Internal string // its server for other sidecars,
 	Metrics  string // and its metrics
 	Config   string // path of its Configuration, empty without one
-	APIToken string // that who calls its APIs shows, empty without one
 
 	client *http.Client
 	place  Place
@@ -47,8 +46,6 @@ type DaprdOptions struct {
 	Sentry        *Sentry           // mTLS with it; nil: plain text
 	Env           map[string]string // more of its environment
 	Args          []string          // more of its arguments
-	// Before makes the command that starts it, of a program that keeps its own sidecar; nil: nothing does.
-	Before func(*Daprd) ([]string, error)
 }
 
 // Daprd starts a sidecar and waits until it is healthy, which takes its app.
@@ -64,7 +61,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if o.Name == "" {
 		o.Name = "daprd-" + o.Cluster + "-" + o.App.ID
 	}
-	d := &Daprd{App: o.App, APIToken: o.Env["DAPR_API_TOKEN"], client: s.client, place: s.place}
+	d := &Daprd{App: o.App, client: s.client, place: s.place}
 	if o.Configuration != "" {
 		if d.Config, err = s.file(o.Name+".yaml", []byte(o.Configuration)); err != nil {
 			return nil, err
@@ -88,14 +85,6 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 		args = append(args, "--config", d.Config)
 	}
 	args = append(args, more...)
-	if o.Before != nil {
-		command, err := o.Before(d)
-		if err != nil {
-			return nil, fmt.Errorf("start %s: %w", o.Name, err)
-		}
-		args = slices.Concat(command[1:], []string{binary}, args)
-		binary = command[0]
-	}
 	d.Process, err = s.run(ctx, Command{
 		Name: o.Name, Path: binary, LogDir: s.dir, ReadyURL: "http://" + d.HTTP + "/v1.0/healthz",
 		Args: args, Env: o.env(), ResolvConf: resolvConf, Secrets: o.Secrets,

@@ -140,8 +140,8 @@ type actorMesh struct {
 	host       *sandbox.Sidecar // of the carts, in east
 	checkout   *sandbox.Sidecar // in west: it may call them
 	neighbour  *sandbox.Sidecar // in east
-	bridge     *sandbox.Daprd   // of west
-	eastBridge *sandbox.Daprd
+	bridge     *sandbox.Bridge  // of west
+	eastBridge *sandbox.Bridge
 }
 
 const cartsOfEast = `apiVersion: isthmus.dev/v1alpha1
@@ -184,7 +184,7 @@ func startActorMesh(t *testing.T, reentrant bool) *actorMesh {
 
 func (m *actorMesh) app(id string) catalog.App { return catalog.App{Namespace: m.namespace, ID: id} }
 
-func (m *actorMesh) startBridge(t *testing.T, c *sandbox.Cluster, instance string) *sandbox.Daprd {
+func (m *actorMesh) startBridge(t *testing.T, c *sandbox.Cluster, instance string) *sandbox.Bridge {
 	t.Helper()
 	b, err := c.Bridge(meshtest.Within(t, meshtest.Patience), m.namespace, instance)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
@@ -95,9 +95,21 @@ func (c *Component) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 	start := time.Now()
 	res, err := handler(ctx, req)
 	err = ended(ctx, err)
-	status, _ := dial.AnswerOf(res)
+	status, _ := Answer(res)
 	in.count(ctx, err, status, time.Since(start))
 	return res, err
+}
+
+// Answer reads what the sidecar of an HTTP app answers, for a dialer and for the guard.
+func Answer(m any) (status int32, byGuard bool) {
+	var answer *internals.InternalInvokeResponse
+	switch m := m.(type) {
+	case *internals.InternalInvokeResponseStream:
+		answer = m.GetResponse()
+	case *internals.InternalInvokeResponse:
+		answer = m
+	}
+	return dial.ReadAnswer(answer.GetStatus().GetCode(), answer.GetHeaders())
 }
 
 // stream guards calls to this sidecar's app and its actors, and gRPC that is proxied: for this daprd has
@@ -173,7 +185,7 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 // SendMsg is called by one goroutine at a time.
 func (s *serverStream) SendMsg(m any) error {
 	if s.took.CompareAndSwap(0, int64(max(1, time.Since(s.start)))) {
-		status, _ := dial.AnswerOf(m)
+		status, _ := Answer(m)
 		s.status.Store(status)
 	}
 	return s.ServerStream.SendMsg(m)

@@ -19,7 +19,7 @@ import (
 	"github.com/dapr/kit/logger"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 

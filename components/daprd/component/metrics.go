@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 )
 
 var (
@@ -39,7 +39,7 @@ func newSidecar(t testing.TB) *sidecar {
 	reg.Logger = logger.NewLogger(t.Name())
 	reg.Logger.SetOutput(t.Output())
 	reg.RegisterComponent(nameformat.NewResolver, "nameformat")
-	c := New(quiet, dial.New(quiet, trace.SpanFromContext))
+	c := New(quiet, dial.New(quiet, trace.SpanFromContext, Answer))
 	c.Register(reg)
 	r, err := reg.Create(Name, "v1", Name)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	sigs "sigs.k8s.io/yaml"
 
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
@@ -82,7 +82,7 @@ func starts(t *testing.T, spec *config.NameResolutionSpec) {
 	reg.Logger = logger.NewLogger(t.Name())
 	reg.Logger.SetOutput(t.Output())
 	reg.RegisterComponent(mdns.NewResolver, "mdns")
-	New(quiet, dial.New(quiet, trace.SpanFromContext)).Register(reg)
+	New(quiet, dial.New(quiet, trace.SpanFromContext, Answer)).Register(reg)
 	r, err := reg.Create(spec.Component, spec.Version, spec.Component)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/component"
-	"github.com/isthmus-mesh/isthmus/components/daprd/dial"
+	"github.com/isthmus-mesh/isthmus/components/dial"
 	"github.com/isthmus-mesh/isthmus/tests/bench/harness"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
 )
@@ -261,7 +261,7 @@ func (w *ways) isthmus() {
 		})
 		resolvers := registry.NewRegistry()
 		resolvers.Logger = quiet()
-		component.New(harness.Quiet, dial.New(harness.Quiet, utils.SpanFromContext)).Register(resolvers)
+		component.New(harness.Quiet, dial.New(harness.Quiet, utils.SpanFromContext, component.Answer)).Register(resolvers)
 		w.addResolver(name+", as daprd calls it", harness.Must(resolvers.Create(component.Name, "v1", component.Name)), nr.Metadata{
 			Instance:      nr.Instance{AppID: selection.caller().ID, Namespace: harness.Namespace, Address: "127.0.0.1", DaprInternalPort: int(at.Port()) + 100},
 			Configuration: map[string]any{"resolver": s.Address(), "cluster": "west", "identity": map[string]any{"insecure": true}, "resolveTimeout": "30s"},

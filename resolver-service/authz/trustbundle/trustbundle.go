@@ -3,6 +3,7 @@
 package trustbundle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/configstore/kubernetes/apiserver"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 )
@@ -22,6 +24,32 @@ type Config struct {
 	ConfigMap  string `yaml:"configMap"`          // "dapr-trust-bundle", unless Dapr says otherwise
 	Kubeconfig string `yaml:"kubeconfig" file:""` // empty: the pod's service account
 	Context    string `yaml:"context"`            // of the kubeconfig; empty: its current one
+}
+
+// Identity says who a process is, and where Sentry keeps its roots in Kubernetes.
+type Identity struct {
+	identity.Config `yaml:",inline"`
+
+	TrustAnchorsFrom *Config `yaml:"trustAnchorsFrom"`
+}
+
+// Followed is the Config with the trust anchors that are to be followed.
+func (i Identity) Followed(log *slog.Logger) (identity.Config, error) {
+	c := i.Config
+	if i.TrustAnchorsFrom == nil {
+		return c, nil
+	}
+	if c.Sentry == nil {
+		return c, &strict.Error{Path: "trustAnchorsFrom", What: "names Sentry's roots, and the identity is not from Sentry", Fix: "leave it out, or write identity: {sentry: {address: …}}"}
+	}
+	sentry := *c.Sentry
+	anchors, err := New(*i.TrustAnchorsFrom, cmp.Or(sentry.Namespace, "default"), log)
+	if err != nil {
+		return c, strict.Below("trustAnchorsFrom", err)
+	}
+	sentry.Anchors = anchors
+	c.Sentry = &sentry
+	return c, nil
 }
 
 // bundleKey is the key of Sentry's ConfigMap with the roots.

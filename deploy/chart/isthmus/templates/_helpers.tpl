@@ -59,6 +59,27 @@ dns:
   {{- end }}
 {{- end }}
 
+{{/* actors.yaml of the bridge in a namespace. */}}
+{{- define "isthmus.actors" -}}
+{{- $v := .root.Values -}}
+cluster: {{ $v.cluster | quote }}
+namespace: {{ .namespace }}
+resolver: {{ include "isthmus.resolver" .root }}
+{{- if ne .root.Release.Namespace "isthmus-system" }}
+resolverNamespace: {{ .root.Release.Namespace }}
+{{- end }}
+identity:
+  trustAnchorsFrom: {configMap: {{ $v.dapr.trustBundle }}}
+  sentry:
+    address: {{ include "isthmus.sentry" .root }}
+    namespace: {{ $v.dapr.namespace }}
+    trustDomain: {{ $v.dapr.trustDomain }}
+listen: 0.0.0.0:50002
+metrics: 0.0.0.0:7461
+placement: {{ $v.actors.placement | default (printf "dapr-placement-server.%s.svc.%s:50005" $v.dapr.namespace $v.dns.clusterDomain) }}
+maxBodySize: {{ $v.actors.maxBodySize }}
+{{- end }}
+
 {{/* What the configuration of the service reads or writes besides, for its rights. */}}
 {{- define "isthmus.kubernetes" -}}
 {{- $c := include "isthmus.config" . | fromYaml -}}

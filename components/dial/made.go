@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -109,9 +108,10 @@ type madeCall struct {
 // madeKey is the key of a call in its context.
 type madeKey struct{}
 
-// answeringMethods are those by which daprd calls HTTP apps, and gRPC apps by OnInvoke.
+// answeringMethods are those by which daprd calls HTTP apps, gRPC apps by OnInvoke, and actors.
 var answeringMethods = []string{
 	"/dapr.proto.internals.v1.ServiceInvocation/CallLocal", "/dapr.proto.internals.v1.ServiceInvocation/CallLocalStream",
+	"/dapr.proto.internals.v1.ServiceInvocation/CallActor",
 }
 
 // makeCall returns what to make a call with that beginCall has counted in. It ends the count.
@@ -154,20 +154,16 @@ func picked(ctx context.Context, to *endpoint) {
 // RefusedHeader tells a guard's refusal of a call to an HTTP app from the app's own answers.
 const RefusedHeader = "Isthmus-Refused"
 
-// AnswerOf reads the answer of an HTTP app's sidecar: its status, and whether it is its guard's.
-func AnswerOf(m any) (status int32, byGuard bool) {
-	var answer *internalv1.InternalInvokeResponse
-	switch m := m.(type) {
-	case *internalv1.InternalInvokeResponseStream:
-		answer = m.GetResponse()
-	case *internalv1.InternalInvokeResponse:
-		answer = m
-	}
-	status = answer.GetStatus().GetCode()
+// Answers reads a message as the answer of an HTTP app's sidecar: the app's status, and whether its
+// guard gives it. Both are zero for other messages.
+type Answers func(m any) (status int32, byGuard bool)
+
+// ReadAnswer makes both from the status and the headers of an answer.
+func ReadAnswer[V any](status int32, headers map[string]V) (int32, bool) {
 	if status != http.StatusForbidden && status != http.StatusServiceUnavailable {
 		return status, false
 	}
-	for name := range answer.GetHeaders() {
+	for name := range headers {
 		if strings.EqualFold(name, RefusedHeader) {
 			return status, true
 		}
@@ -180,7 +176,7 @@ func (c *madeCall) message(m any) {
 	if c.messages.Add(1) > 1 {
 		return
 	}
-	status, byGuard := AnswerOf(m)
+	status, byGuard := c.channel.dialer.answers(m)
 	c.status.Store(status)
 	c.refused.Store(byGuard)
 	now := time.Since(processStart)
@@ -194,7 +190,7 @@ func (c *madeCall) message(m any) {
 func (c *madeCall) end(err error) {
 	defer c.channel.endCall()
 	if c.reply != nil && err == nil {
-		status, byGuard := AnswerOf(c.reply)
+		status, byGuard := c.channel.dialer.answers(c.reply)
 		c.status.Store(status)
 		c.refused.Store(byGuard)
 	}

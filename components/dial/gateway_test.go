@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -147,7 +147,7 @@ type testDialer struct {
 var orders = catalog.App{Namespace: "default", ID: "orders"}
 
 func newTestDialer(t testing.TB) *testDialer {
-	w := &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext), retry: true, before: map[string]traffic.Counts{}}
+	w := &testDialer{Dialer: New(slog.New(slog.NewTextHandler(io.Discard, nil)), trace.SpanFromContext, answerOf), retry: true, before: map[string]traffic.Counts{}}
 	w.hosts.times.minInterval = 10 * time.Millisecond
 	w.Use(w)
 	t.Cleanup(w.Close)

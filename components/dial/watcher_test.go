@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 )
 
 // gRPC learns that a connection has ended a moment after it was aborted.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

@@ -40,6 +40,10 @@ type channel struct {
 	closed bool
 }
 
+// answerWindow is how many bytes of answers may be on their way on a connection, which bounds what it
+// carries at a long round trip.
+const answerWindow = 16 << 20
+
 // newChannel makes a channel with daprd's own credentials and keepalive.
 func newChannel(d *Dialer, to *callee) (*channel, error) {
 	c := &channel{dialer: d, callee: to, app: to.app, hosts: map[string]struct{}{}, plain: to.creds.Info().SecurityProtocol == "insecure"}
@@ -51,6 +55,9 @@ func newChannel(d *Dialer, to *callee) (*channel, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: connectTimeout,
 		}),
+		// Windows that grow by themselves, as gRPC's do, cost a ping for each answer. These are as large
+		// as those get.
+		grpc.WithInitialWindowSize(answerWindow), grpc.WithInitialConnWindowSize(answerWindow),
 		grpc.WithIdleTimeout(0),
 		grpc.WithNoProxy(), // gRPC compares NO_PROXY with the app's name only, not with instances
 	)

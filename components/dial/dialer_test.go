@@ -40,7 +40,7 @@ func TestRegisterAnswersDialsThatKnowNothingOfIt(t *testing.T) {
 	if err := w.Register(); err != nil {
 		t.Fatal(err)
 	}
-	ignorant := New(nil, nil) // wraps what is registered by now, and answers nothing itself
+	ignorant := New(nil, nil, nil) // wraps what is registered by now, and answers nothing itself
 	for _, prefix := range []string{"", "dns:///"} {
 		if got := mustCall(t, mustDial(t, ignorant, prefix+w.Name(planOf(registered)))); got != gw.Address {
 			t.Errorf("a dial with prefix %q reached %s, want %s", prefix, got, gw.Address)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"

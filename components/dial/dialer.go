@@ -32,6 +32,7 @@ type Dialer struct {
 
 	log       *slog.Logger
 	span      func(context.Context) trace.Span
+	answers   Answers
 	byAddress sync.Map // "host:port", as returned by Name, to its *callee
 	byApp     sync.Map // catalog.App to its *callee
 	byConn    sync.Map // daprd's *grpc.ClientConn to its *channel
@@ -74,10 +75,10 @@ type activeResolver struct {
 
 // New returns a Dialer that knows no app until Use. spanFromContext finds the span of a call:
 // [trace.SpanFromContext], or daprd's own function, since daprd has a context key of its own.
-func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span) *Dialer {
+func New(log *slog.Logger, spanFromContext func(context.Context) trace.Span, answers Answers) *Dialer {
 	registerBalancer()
 	d := &Dialer{
-		Tap: &traffic.Tap{}, log: log, span: spanFromContext, channels: map[*channel]struct{}{}, hosts: newHosts(log, lookup.Through(nil)),
+		Tap: &traffic.Tap{}, log: log, span: spanFromContext, answers: answers, channels: map[*channel]struct{}{}, hosts: newHosts(log, lookup.Through(nil)),
 	}
 	d.hosts.onChange = d.refreshAll
 	d.reachability.endpoints = map[*endpoint]reachState{}

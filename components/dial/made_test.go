@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	internalv1 "github.com/dapr/dapr/pkg/proto/internals/v1"
+	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
@@ -141,7 +141,7 @@ func BenchmarkCounting(b *testing.B) {
 	to := &callee{}
 	state := to.counts.open("west")
 	at := &endpoint{route: state}
-	c := &madeCall{channel: &channel{dialer: &Dialer{}, callee: to}, answers: true}
+	c := &madeCall{channel: &channel{dialer: &Dialer{answers: answerOf}, callee: to}, answers: true}
 	ctx := context.WithValue(b.Context(), madeKey{}, c)
 	answer := &internalv1.InternalInvokeResponseStream{Response: &internalv1.InternalInvokeResponse{Status: &internalv1.Status{Code: 200}}}
 	b.ReportAllocs()
@@ -153,4 +153,16 @@ func BenchmarkCounting(b *testing.B) {
 		c.message(answer)
 		c.end(nil)
 	}
+}
+
+// answerOf reads answers as a sidecar does.
+func answerOf(m any) (status int32, byGuard bool) {
+	var answer *internalv1.InternalInvokeResponse
+	switch m := m.(type) {
+	case *internalv1.InternalInvokeResponseStream:
+		answer = m.GetResponse()
+	case *internalv1.InternalInvokeResponse:
+		answer = m
+	}
+	return ReadAnswer(answer.GetStatus().GetCode(), answer.GetHeaders())
 }
