@@ -132,7 +132,7 @@ func TestYAMLInThePages(t *testing.T) {
 			case top["kind"] == "Configuration":
 				read["components"]++
 				initialise(t, path, top)
-			case top["daprd"] != nil:
+			case top["placement"] != nil:
 				read["bridges"]++
 				if _, err := actors.Parse(path, []byte(s.Text)); err != nil {
 					t.Errorf("%v\n%s", err, s.Text)
