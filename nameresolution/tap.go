@@ -3,6 +3,7 @@ package nameresolution
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -64,6 +65,12 @@ func (c *client) tapped(calls []traffic.Call, left uint64) *pb.TappedCalls {
 		t := &pb.TappedCall{
 			AtUnixMs: call.At.UnixMilli(), Cluster: call.Cluster, Address: call.Address, ByCallee: call.ByCallee, Attempts: uint32(call.Attempts),
 			End: call.End.String(), Code: call.Code, TookUs: call.Took.Microseconds(), TraceId: call.TraceID,
+		}
+		for _, e := range call.Earlier {
+			t.Earlier = append(t.Earlier, &pb.TappedTry{Cluster: e.Cluster, Address: e.Address, Failed: strings.ToValidUTF8(e.Failed, "?")})
+		}
+		for _, p := range call.Passed {
+			t.Passed = append(t.Passed, &pb.TappedRoute{Cluster: p.Cluster, Why: strings.ToValidUTF8(p.Why, "?")})
 		}
 		if call.Peer != (catalog.App{}) {
 			t.Callee = wire.App(call.Peer)

@@ -20,6 +20,10 @@ func newTap(c *connection) *cobra.Command {
 where, by which instance or gateway, how the call ended, how long it took until the first answer, how
 many attempts that took, and the trace. Nothing of what a call carries is told.
 
+A call that did not go by its first choice says why, as the caller's sidecar knows it: "after" has each
+attempt before the last, and how it ended; "not" has a cluster that takes no calls or few, or instances
+there that take none, and the reason.
+
 Name the caller, the callee or both. Sidecars tell of so many calls a second each, and how many they
 leave out. They tell of none once the command has ended. An event names who looks. In Kubernetes, RBAC
 must allow the verb tap. Where the service has replicas, each tells of its own sidecars.`,

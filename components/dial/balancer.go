@@ -251,22 +251,24 @@ func (b *planBalancer) unavailableError() error {
 	var reasons []string
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
-		reason := "no gateway address is known; check the gateways of the object Cluster " + r.Cluster
-		if r.err != nil {
-			reason = r.err.Error()
-		}
-		r.candidates(func(_ *target, key endpointKey) *endpoint {
-			if e := b.endpoints[key]; e != nil {
-				reason = key.address + " is not connected"
-				if e.err != nil {
-					reason = e.err.Error()
-				}
-			}
-			return nil
-		})
-		reasons = append(reasons, r.Cluster+" ("+catalog.Clip(reason, longestReason)+")")
+		reasons = append(reasons, r.Cluster+" ("+catalog.Clip(b.unconnected(r), longestReason)+")")
 	}
 	return fmt.Errorf("%s is in the view, but none of its endpoints is connected: %s", b.plan.channel.app, catalog.Brief(reasons))
+}
+
+// unconnected says why a route has no connection. The caller holds the lock.
+func (b *planBalancer) unconnected(r *route) string {
+	reason := "no gateway address is known; check the gateways of the object Cluster " + r.Cluster
+	if r.err != nil {
+		reason = r.err.Error()
+	}
+	r.candidates(func(_ *target, key endpointKey) *endpoint {
+		if e := b.endpoints[key]; e != nil {
+			reason = e.whyNot()
+		}
+		return nil
+	})
+	return reason
 }
 
 // failCalls fails calls until the view changes. The caller holds the lock.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
@@ -102,7 +103,7 @@ type madeCall struct {
 	status   atomic.Int32 // of an HTTP app's answer
 	first    atomic.Int64 // when the first message came, since processStart
 	reply    any          // of a unary call
-	trace    string       // of a call that somebody looks at
+	tapped   *tapped      // of a call that somebody looks at
 }
 
 // madeKey is the key of a call in its context.
@@ -118,37 +119,39 @@ var answeringMethods = []string{
 func (c *channel) makeCall(ctx context.Context, method string, opts []grpc.CallOption) (*madeCall, context.Context, []grpc.CallOption) {
 	made := &madeCall{channel: c, answers: slices.Contains(answeringMethods, method), start: time.Since(processStart)}
 	if c.dialer.Tap.On() {
+		made.tapped = &tapped{}
 		if span := c.dialer.span(ctx).SpanContext(); span.HasTraceID() {
-			made.trace = span.TraceID().String()
+			made.tapped.trace = span.TraceID().String()
 		}
 	}
 	return made, context.WithValue(ctx, madeKey{}, made), append(slices.Clip(opts), grpc.OnFinish(made.end))
 }
 
 // picked notes where an attempt goes.
-func picked(ctx context.Context, to *endpoint) {
+func picked(ctx context.Context, to *endpoint) *madeCall {
 	c, ok := ctx.Value(madeKey{}).(*madeCall)
 	if !ok {
-		return
+		return nil
 	}
 	counts, from := &to.route.counts.made, c.at.Swap(to)
 	c.attempts.Add(1)
 	if from != nil {
 		counts.Retry()
 		if from.route.counts == to.route.counts {
-			return
+			return c
 		}
 		from.route.counts.made.open.Add(-1)
 	}
 	counts.open.Add(1)
 	if !c.answers {
-		return
+		return c
 	}
 	now := time.Since(processStart)
 	counts.beginWait(now)
 	if from != nil {
 		from.route.counts.made.endWait(now)
 	}
+	return c
 }
 
 // RefusedHeader tells a guard's refusal of a call to an HTTP app from the app's own answers.
@@ -203,7 +206,7 @@ func (c *madeCall) end(err error) {
 			why := status.Convert(err).Message()
 			at.why.Store(&why)
 			at.fail(traffic.Unreached, uint32(code), now-c.start)
-			c.tap(traffic.Unreached, uint32(code), now-c.start, nil)
+			c.tap(traffic.Unreached, uint32(code), now-c.start, nil, why)
 		}
 		return
 	}
@@ -236,18 +239,23 @@ func (c *madeCall) end(err error) {
 	} else {
 		at.fail(end, failure, took)
 	}
-	c.tap(end, failure, took, to)
+	c.tap(end, failure, took, to, "")
 }
 
-// tap tells of the call where somebody wants to know.
-func (c *madeCall) tap(end traffic.End, failure uint32, took time.Duration, to *endpoint) {
+// tap tells of the call where somebody wants to know. why says why nothing was connected.
+func (c *madeCall) tap(end traffic.End, failure uint32, took time.Duration, to *endpoint, why string) {
 	tap := c.channel.dialer.Tap
 	if !tap.On() {
 		return
 	}
-	call := traffic.Call{At: time.Now(), Peer: c.channel.app, Attempts: int(c.attempts.Load()), End: end, Code: codeOf(failure), Took: took, TraceID: c.trace}
+	call := traffic.Call{At: time.Now(), Peer: c.channel.app, Attempts: int(c.attempts.Load()), End: end, Code: codeOf(failure), Took: took}
+	if c.tapped != nil { // otherwise somebody looks since it began
+		c.tapped.tell(&call)
+	}
 	if to != nil {
 		call.Cluster, call.Address = to.cluster, to.address
+	} else {
+		call.Passed = []traffic.Passed{{Why: catalog.Clip(why, traffic.MaxReason)}}
 	}
 	tap.Add(call)
 }

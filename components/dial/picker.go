@@ -58,8 +58,11 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	e := c.leastLoaded(next / uint32(len(inZone)))
 	e.trace(info.Ctx)
-	picked(info.Ctx, e)
-	return balancer.PickResult{SubConn: e.sc, Done: e.beginCall(), Metadata: e.headers}, nil
+	call, done := picked(info.Ctx, e), e.beginCall()
+	if call != nil && call.tapped != nil {
+		done = call.tapped.try(e, p.routes, done)
+	}
+	return balancer.PickResult{SubConn: e.sc, Done: done, Metadata: e.headers}, nil
 }
 
 // candidate is an instance with its connections that take calls.

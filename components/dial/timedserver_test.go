@@ -40,6 +40,7 @@ func (p *timedServer) CallLocal(ctx context.Context, _ *internalv1.InternalInvok
 	select {
 	case <-time.After(time.Duration(p.after.Load())):
 	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	return &internalv1.InternalInvokeResponse{}, nil
 }

@@ -269,6 +269,15 @@ func Tap(w io.Writer, m *v1alpha1.TapResponse, zone *time.Location) error {
 		if n := c.GetAttempts(); n > 1 {
 			text += fmt.Sprintf("  attempt %d", n)
 		}
+		for _, e := range c.GetEarlier() {
+			text += fmt.Sprintf("  after %s %s: %s", e.GetCluster(), e.GetAddress(), e.GetFailed())
+		}
+		for _, p := range c.GetPassed() {
+			if text += "  not " + p.GetCluster(); p.GetCluster() == "" {
+				text = strings.TrimSuffix(text, "not ") + "nothing connected"
+			}
+			text += ": " + p.GetWhy()
+		}
 		if id := c.GetTraceId(); id != "" {
 			text += "  trace " + id
 		}

@@ -19,11 +19,30 @@ type Call struct {
 	End      End
 	Code     string // what the end follows from: gRPC's code, or HTTP and a number
 	Took     time.Duration
-	TraceID  string // empty without one
+	TraceID  string   // empty without one
+	Earlier  []Try    // attempts before the last, the first one first
+	Passed   []Passed // what came first and was not taken
 }
 
-// MaxTapped is how many calls a second a tap tells of at most.
-const MaxTapped = 100
+// Try is an attempt of a call.
+type Try struct {
+	Cluster, Address string
+	Failed           string // how it ended
+}
+
+// Passed is a route that takes no calls or few, or has instances that take none.
+type Passed struct {
+	Cluster string // empty: all
+	Why     string
+}
+
+// Bounds of taps: calls in a second, attempts and routes of a call, and bytes of a reason. The calls
+// of two seconds fit into one message to the service.
+const (
+	MaxTapped = 100
+	MaxSteps  = 4
+	MaxReason = 200
+)
 
 // Tap hands single calls on while somebody wants them. Its methods may be called from any goroutine,
 // and on nil, which nobody wants calls of.

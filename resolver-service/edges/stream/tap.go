@@ -177,8 +177,20 @@ func (w *watch) ownCall(c *pb.TappedCall) error {
 	} else {
 		c.Caller, c.CallerCluster = wire.App(w.hello.app), w.s.cfg.Cluster
 	}
-	for _, text := range []*string{&c.Address, &c.End, &c.Code, &c.TraceId} {
-		*text = catalog.Clip(catalog.Printable(*text), maxTappedText)
+	clip := func(most int, texts ...*string) {
+		for _, text := range texts {
+			*text = catalog.Clip(catalog.Printable(*text), most)
+		}
+	}
+	clip(maxTappedText, &c.Address, &c.End, &c.Code, &c.TraceId)
+	c.Earlier, c.Passed = c.Earlier[:min(len(c.Earlier), traffic.MaxSteps)], c.Passed[:min(len(c.Passed), traffic.MaxSteps)]
+	for _, e := range c.GetEarlier() {
+		clip(maxTappedText, &e.Cluster, &e.Address)
+		clip(traffic.MaxReason, &e.Failed)
+	}
+	for _, p := range c.GetPassed() {
+		clip(maxTappedText, &p.Cluster)
+		clip(traffic.MaxReason, &p.Why)
 	}
 	return nil
 }
