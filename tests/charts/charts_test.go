@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/isthmus-mesh/isthmus/components/actors"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
@@ -139,6 +140,8 @@ var sets = map[string]struct {
 	"a gateway by node ports": {values: "gateway: {service: {type: NodePort, nodePort: 30443}}", has: []string{"nodePort: 30443"}},
 	"sidecars": {values: "sidecars: {namespaces: [shop, finance], settings: {lastGood: /var/lib/isthmus/view.json}, configuration: {tracing: {samplingRate: '0.1'}}}\nimage: {registry: registry.example/mesh, tag: v1.2.3}",
 		has: []string{"kind: MutatingAdmissionPolicy", "registry.example/mesh/daprd-isthmus:v1.2.3", "lastGood: /var/lib/isthmus/view.json", "samplingRate: \"0.1\"", "middleware.http.isthmus"}},
+	"bridges for actors": {values: "actors: {enabled: true, namespaces: [shop, finance], maxBodySize: 8Mi}",
+		has: []string{"args: [actors, -c, /etc/isthmus/actors.yaml]", "dapr.io/app-id: isthmus-actors-west", "name: isthmus-actors-finance, namespace: dapr-system", "placement: dapr-placement-server.dapr-system.svc.cluster.local:50005", "maxBodySize: 8Mi"}},
 	"policies and what pods declare": {values: "config: {declared: {annotations: true}, guard: enforce, policies: {kubernetes: {kinds: [network, istio]}}, instances: {kubernetes: {serviceAccounts: true}}, store: {kubernetes: {translate: [smi, mcs]}}}",
 		has: []string{"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: isthmus-policies-network}", "kind: ClusterRole, name: isthmus-policies-istio}", "name: isthmus-policies-lease}", "name: isthmus-instances-pods}", "name: isthmus-translate}", "guard: enforce"}},
 	"another store": {values: "config: {store: {etcd: {endpoints: [etcd:2379]}}, instances: {etcd: {endpoints: [etcd:2379]}}}\nwriteObjects: true", has: []string{"name: isthmus-writer}"}},
@@ -156,8 +159,9 @@ imagePullSecrets: [{name: registry}]
 image: {digest: 'sha256:0000000000000000000000000000000000000000000000000000000000000000', pullPolicy: Always}
 networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}
 monitoring: {podMonitor: {enabled: true, labels: {release: prometheus}}}
+actors: {enabled: true, namespaces: [shop], placement: 'placement.dapr:50005'}
 sidecars: {namespaces: [shop]}`,
-		has: []string{"audience: spiffe://mesh.example/ns/dapr/dapr-sentry", "dapr.io/config: isthmus-identity", "accessControl: {trustDomain: west.example}", "@sha256:0000", "resolverNamespace: mesh", "kind: PodMonitor", "namespace: dapr}"}},
+		has: []string{"dapr.io/config: isthmus-actors", "placement: placement.dapr:50005", "audience: spiffe://mesh.example/ns/dapr/dapr-sentry", "dapr.io/config: isthmus-identity", "accessControl: {trustDomain: west.example}", "@sha256:0000", "resolverNamespace: mesh", "kind: PodMonitor", "namespace: dapr}"}},
 }
 
 // TestEachSetOfValuesIsTaken by Helm, by a real API server, by its restricted profile, and by the service.
@@ -199,6 +203,13 @@ func TestEachSetOfValuesIsTaken(t *testing.T) {
 			if err := podIn(t, namespace, pod); err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
 				t.Errorf("a pod on the host's network: %v", err)
 			}
+			if !strings.Contains(manifests, "isthmus-actors") {
+				return
+			}
+			bridge(t, find(t, all, "ConfigMap", "isthmus-actors").Data["actors.yaml"])
+			if err := podIn(t, "isthmus-system", find(t, all, "Deployment", "isthmus-actors").Spec.Template); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -213,6 +224,23 @@ func podIn(t *testing.T, namespace string, of template) error {
 	}
 	_, err = shared.Run(string(text), "create", "--dry-run=server", "-f", "-")
 	return err
+}
+
+// bridge has the bridge read its configuration as it would in the pod.
+func bridge(t *testing.T, text string) {
+	t.Helper()
+	var all map[string]any
+	if err := yaml.Unmarshal([]byte(text), &all); err != nil {
+		t.Fatal(err)
+	}
+	all["identity"].(map[string]any)["trustAnchorsFrom"].(map[string]any)["kubeconfig"] = shared.AdminConfig()
+	whole, err := yaml.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := actors.Parse("actors.yaml", whole); err != nil {
+		t.Errorf("%v in\n%s", err, whole)
+	}
 }
 
 // settings has the service read its configuration as it would in the pod.
@@ -250,6 +278,7 @@ func TestWrongValuesAreRefusedBeforeAnythingIsApplied(t *testing.T) {
 		"cluster: west\nreplicas: 0": "at '/replicas': minimum: got 0, want 1",
 		"cluster: west\nreplica: 3":  "additional properties 'replica' not allowed",
 		"cluster: west\ngateway: {service: {provider: ec2}}":            "at '/gateway/service/provider'",
+		"cluster: west\nactors: {enabled: true}":                        "actors.namespaces is empty",
 		"cluster: west\ndns: {corednsCustom: true}":                     "dns.clusterIP is missing",
 		"cluster: west\ndns: {forwarders: [10.0.0.1]}":                  "at '/dns/forwarders/0'",
 		"cluster: west\nimage: {digest: latest}":                        "at '/image/digest'",
