@@ -97,6 +97,13 @@ func (c *Checks) Facts(ctx context.Context, now *v1alpha1.StatusResponse, limit 
 		return nil, fmt.Errorf("analyze objects: %w", err)
 	}
 	f.Findings = analysis.GetFindings()
+	bridges, err := v.Topology.Inventory().Bridges(ctx)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	for i := range bridges {
+		f.Bridges = append(f.Bridges, appToWire(&bridges[i]))
+	}
 	err = v.everyApp(ctx, func(some []*v1alpha1.AppState) error {
 		for _, a := range some {
 			if len(a.GetExportedTo()) > 0 {

@@ -139,6 +139,7 @@ var Table = []Check{
 	{Name: "sidecar-roots", look: sidecarRoots},
 	{Name: "export-instances", look: exportInstances},
 	{Name: "selection-exports", look: selectionExports},
+	{Name: "actors-bridge", look: bridges},
 	{Name: callhealth.CallsRefused, look: callFaults(callhealth.CallsRefused)},
 	{Name: callhealth.CallsFailed, look: callFaults(callhealth.CallsFailed)},
 	{Name: callhealth.AppHealth, look: callFaults(callhealth.AppHealth)},
@@ -159,6 +160,7 @@ type Facts struct {
 	Findings []*v1alpha1.Finding
 	Exported []*v1alpha1.AppState // apps with an AppExport
 	Sidecars []Sidecar
+	Bridges  []*v1alpha1.AppState  // for actors, that should run here
 	Faults   []*v1alpha1.CallFault // of calls
 	// MayWrite is the error of a store that can't be written. It writes nothing.
 	MayWrite func(context.Context) error

@@ -84,6 +84,18 @@ func skew(ahead time.Duration) string {
 	return ahead.Round(time.Second).String() + " ahead of"
 }
 
+// bridges finds namespaces whose actors are called across clusters, and that have no bridge.
+func bridges(f *Facts) (all []Result) {
+	for _, b := range f.Bridges {
+		if b.GetReady() == 0 {
+			all = append(all, Result{Level: Fail, Kind: ofNamespace, Name: b.GetApp().GetNamespace(),
+				Found: fmt.Sprintf("objects lead calls of actors through the bridge %s, and none is ready: these calls fail", appName(b.GetApp())),
+				Fix:   "run isthmus actors for the namespace, in the chart by actors.namespaces; if it runs, its /readyz says why it is not ready"})
+		}
+	}
+	return all
+}
+
 var releases = regexp.MustCompile(`^v?(\d+)\.(\d+)\.\d+`)
 
 // release is the part of a version that decides about compatibility; !ok for a build that is no

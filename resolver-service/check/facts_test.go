@@ -85,6 +85,9 @@ func TestFactsHaveNames(t *testing.T) {
 		{"a sidecar of another release", func(f *Facts) {
 			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{App: &v1alpha1.App{Namespace: "shop", Id: "cart"}, Version: "1.2.0", Address: "10.0.0.1:1"}}}
 		}, "versions warn sidecar shop/cart 10.0.0.1:1"},
+		{"actors without a bridge", func(f *Facts) {
+			f.Bridges = []*v1alpha1.AppState{{App: &v1alpha1.App{Namespace: "shop", Id: "isthmus-actors-west"}}, {App: &v1alpha1.App{Namespace: "mall", Id: "isthmus-actors-west"}, Ready: 2}}
+		}, "actors-bridge fail namespace shop"},
 		{"a sidecar of the release before", func(f *Facts) {
 			f.Status.Version, f.Sidecars = "v1.4.0", []Sidecar{{SidecarState: &v1alpha1.SidecarState{Version: "1.3.0"}}}
 		}, ""},

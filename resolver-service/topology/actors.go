@@ -142,6 +142,26 @@ func (as *actors) ownerOf(a catalog.Actors) (owner, problem string) {
 	return claims[0].owner, ""
 }
 
+// bridged are the namespaces that need a bridge here, sorted.
+func (as *actors) bridged() []string {
+	all := map[string]struct{}{}
+	for namespace, callers := range as.selecting {
+		for n := range callers {
+			for i := range n.selection.Actors {
+				if owner, _ := as.ownerOf(catalog.Actors{Namespace: namespace, Type: n.selection.Actors[i].Type}); owner != "" && owner != as.cfg.Cluster {
+					all[namespace] = struct{}{}
+				}
+			}
+		}
+	}
+	for a := range as.objects {
+		if o := as.owned(a); o != nil && len(o.Allow) > 0 {
+			all[a.Namespace] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
 // owned is the object by which this cluster owns a type, or nil.
 func (as *actors) owned(a catalog.Actors) *catalog.ActorType {
 	for _, o := range as.objects[a] {

@@ -31,6 +31,31 @@ func (g *Graph) lead(caller string) string {
 	return owner
 }
 
+// TestNamespacesThatNeedABridge holds what the service says of them to objects here and elsewhere.
+func TestNamespacesThatNeedABridge(t *testing.T) {
+	here, there := reaches("east", "10.9.0.1:15443"), says("east", hasCarts("cart", false, catalog.Allow{Cluster: "west"}))
+	for _, test := range []struct {
+		name  string
+		given []Change
+		want  string
+	}{
+		{"actors of another cluster", []Change{full(selectsActors("checkout"), here), there}, "[shop]"},
+		{"actors that nobody owns", []Change{full(selectsActors("checkout"), here)}, "[]"},
+		{"own ones", []Change{full(selectsActors("checkout"), here, carts("cart", "west"))}, "[]"},
+		{"own ones that others may call", []Change{full(here, carts("cart", "west", catalog.Allow{Cluster: "east"}))}, "[shop]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := NewGraph(west)
+			for _, c := range test.given {
+				g.Apply(c)
+			}
+			if got := fmt.Sprint(g.actors.bridged()); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
 func TestACallOfAnActorFollowsItsOwner(t *testing.T) {
 	anybody := catalog.Allow{Cluster: "west"}
 	here, there := reaches("east", "10.9.0.1:15443"), says("east", hasCarts("cart", false, anybody))

@@ -71,6 +71,22 @@ func (v Inventory) AppStates(ctx context.Context, apps []catalog.App) (all []App
 	return all, err
 }
 
+// Bridges are the bridges for actors that this cluster should have, sorted: of namespaces whose apps
+// select actor types, or host some that other clusters may call.
+func (v Inventory) Bridges(ctx context.Context) (all []AppState, err error) {
+	err = v.t.ask(ctx, func(g *Graph) {
+		for _, namespace := range g.actors.bridged() {
+			app := catalog.BridgeApp(namespace, g.cfg.Cluster)
+			if n := g.apps[app]; n != nil {
+				all = append(all, g.state(n))
+			} else {
+				all = append(all, AppState{App: app})
+			}
+		}
+	})
+	return all, err
+}
+
 func (g *Graph) state(n *node) AppState {
 	s := AppState{App: n.app, Ready: uint32(len(n.ready)), Draining: n.draining, Selection: n.own != nil, Callers: len(n.callers)}
 	if _, self := n.callers[n]; self {

@@ -321,4 +321,18 @@ func TestABridgeReplicaEnds(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	stop()
 	callers.Wait()
+	out, _, _ := m.isthmus(t, m.west, "", "check")
+	if strings.Contains(out, "actors-bridge") {
+		t.Errorf("with a bridge, check says:\n%s", out)
+	}
+	if err := m.bridge.Stop(meshtest.Within(t, meshtest.Patience)); err != nil {
+		t.Error(err)
+	}
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		out, _, err := m.isthmus(t, m.west, "", "check")
+		if err == nil || !strings.Contains(out, "actors-bridge") {
+			return fmt.Errorf("without a bridge, check says %v:\n%s", err, out)
+		}
+		return nil
+	})
 }
