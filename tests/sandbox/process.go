@@ -190,8 +190,13 @@ func (p *Process) Stop(ctx context.Context) error {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		_ = p.Kill()
-		return fmt.Errorf("stop %s: it did not end by itself (%w) and was killed; its log ends:\n%s", p.command.Name, ctx.Err(), p.Tail(20))
+		_ = r.cmd.Process.Signal(syscall.SIGQUIT) // a Go program then says where it hangs
+		select {
+		case <-r.done:
+		case <-time.After(time.Second):
+			_ = p.Kill()
+		}
+		return fmt.Errorf("stop %s: it did not end by itself (%w) and was killed; its log ends:\n%s", p.command.Name, ctx.Err(), p.Tail(300))
 	}
 }
 

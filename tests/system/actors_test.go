@@ -17,6 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/collector"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
@@ -268,10 +269,25 @@ func TestAnActorIsCalledAcrossClusters(t *testing.T) {
 			t.Errorf("the actor got %v", header)
 		}
 	})
-	t.Run("a trace goes on", func(t *testing.T) {
+	t.Run("a trace goes on, with a span of each bridge", func(t *testing.T) {
 		const id = "4bf92f3577b34da6a3ce929d0e0e4736"
 		if header := headers(t, m.checkout, http.Header{"Traceparent": {"00-" + id + "-00f067aa0ba902b7-01"}}); !strings.Contains(header.Get("Traceparent"), id) {
 			t.Errorf("the actor got the trace %q, want %s", header.Get("Traceparent"), id)
+		}
+		var west, east collector.Span
+		_, err := m.traces.Wait(meshtest.Within(t, meshtest.Patience), id, func(spans []collector.Span) bool {
+			for _, s := range spans {
+				switch s.Name + " " + s.Attributes["k8s.cluster.name"] {
+				case "actor out west":
+					west = s
+				case "actor in east":
+					east = s
+				}
+			}
+			return west.ID != "" && east.ID != ""
+		})
+		if err != nil || east.Parent != west.ID || west.Parent == "" || west.Attributes["isthmus.actor.type"] != "Cart" || len(west.Events) != 1 || west.Events[0].Attributes["isthmus.cluster"] != "east" {
+			t.Errorf("%v: west's span is %+v, and east's %+v", err, west, east)
 		}
 	})
 	t.Run("a caller in the owner cluster meets no bridge", func(t *testing.T) {
