@@ -47,7 +47,7 @@ the resolver service, Dapr's placement service, and an identity; it needs no sid
 }
 
 // explainActor says where an app's call of an actor goes. All actors of a type go the same way.
-func (c *connection) explainActor(cmd *cobra.Command, from, actor string, output *format) error {
+func explainActor(c *connection, cmd *cobra.Command, from, actor string, output *format) error {
 	if from == "" {
 		return misused(errors.New("--from is missing; name the calling app as " + bothForms))
 	}

@@ -29,7 +29,7 @@ const mostCompared = 10_000
 func (c *connection) app(cmd *cobra.Command, name string) (catalog.App, error) {
 	app, err := show.ParseApp(name)
 	if errors.Is(err, show.ErrNoNamespace) {
-		err = hinted(err, c.near(cmd, catalog.App{ID: name}))
+		err = hinted(err, nearApps(c, cmd, catalog.App{ID: name}))
 	}
 	return app, err
 }
@@ -54,9 +54,9 @@ func hinted(err error, hint string) error {
 	return fmt.Errorf("%w; %s", err, hint)
 }
 
-// near says which app is meant by one that is not there; empty if it is there, if none is like it, or if
+// nearApps says which app is meant by one that is not there; empty if it is there, if none is like it, or if
 // the service does not tell. Without an app-id it is about the namespace.
-func (c *connection) near(cmd *cobra.Command, app catalog.App) (hint string) {
+func nearApps(c *connection, cmd *cobra.Command, app catalog.App) (hint string) {
 	_ = c.askWithin(cmd, completeWithin, func(ctx context.Context, conn *client.Conn) error {
 		known := map[catalog.App]bool{} // and whether it runs
 		for _, req := range []*v1alpha1.AppsRequest{{Id: app.ID, Most: mostCompared}, {Most: mostCompared}} {
@@ -126,11 +126,11 @@ func nearest(name catalog.App, known map[catalog.App]bool) string {
 	return fmt.Sprintf("did you mean %s?", catalog.Key{Namespace: name.Namespace, Name: near}.NamespacedName())
 }
 
-// none says that there is nothing of a sort, and which app is meant by one that is not there.
-func (c *connection) none(cmd *cobra.Command, what string, app catalog.App) {
+// printNone says that there is nothing of a sort, and which app is meant by one that is not there.
+func printNone(c *connection, cmd *cobra.Command, what string, app catalog.App) {
 	text := "no " + what
 	if app != (catalog.App{}) {
-		if hint := c.near(cmd, app); hint != "" {
+		if hint := nearApps(c, cmd, app); hint != "" {
 			text += "; " + hint
 		}
 	}

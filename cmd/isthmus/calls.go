@@ -26,8 +26,8 @@ type callers struct {
 	missing    []*v1alpha1.MissingReplica
 }
 
-// calls asks who may call whom and who has. cluster is that of the caller, where both are named.
-func (c *connection) calls(cmd *cobra.Command, callee catalog.App, cluster string, caller catalog.App) (who callers, err error) {
+// callersNow asks who may call whom and who has. cluster is that of the caller, where both are named.
+func callersNow(c *connection, cmd *cobra.Command, callee catalog.App, cluster string, caller catalog.App) (who callers, err error) {
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{
 			Callee: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID}, Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
@@ -101,7 +101,7 @@ observed" where no guard would see a call.`,
 		if err != nil {
 			return err
 		}
-		who, err := c.calls(cmd, app, "", caller)
+		who, err := callersNow(c, cmd, app, "", caller)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ observed" where no guard would see a call.`,
 			return show.PrintList(cmd.OutOrStdout(), output.Format, "CallList", all)
 		}
 		if len(all) == 0 {
-			c.none(cmd, "calls", cmp.Or(app, caller))
+			printNone(c, cmd, "calls", cmp.Or(app, caller))
 			who.writeUnobserved(cmd.ErrOrStderr())
 			return nil
 		}
@@ -156,7 +156,7 @@ sees the calls of an app: then nobody knows.`,
 		if err != nil {
 			return err
 		}
-		who, err := c.calls(cmd, app, "", catalog.App{})
+		who, err := callersNow(c, cmd, app, "", catalog.App{})
 		if err != nil {
 			return err
 		}
@@ -188,12 +188,12 @@ sees the calls of an app: then nobody knows.`,
 }
 
 // explainCallers is explain --to: who may call an app.
-func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *format) error {
+func explainCallers(c *connection, cmd *cobra.Command, callee string, output *format) error {
 	app, err := c.flagApp(cmd, "to", callee)
 	if err != nil {
 		return err
 	}
-	who, err := c.calls(cmd, app, "", catalog.App{})
+	who, err := callersNow(c, cmd, app, "", catalog.App{})
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (c *connection) explainCallers(cmd *cobra.Command, callee string, output *f
 }
 
 // explainInbound is explain --from … --inbound: whether a callee's guard lets a caller in, and why.
-func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, output *format) error {
+func explainInbound(c *connection, cmd *cobra.Command, from, callee string, output *format) error {
 	cluster, named := catalog.LocalCluster, from
 	if before, rest, found := strings.Cut(from, ":"); found {
 		cluster, named = before, rest
@@ -225,7 +225,7 @@ func (c *connection) explainInbound(cmd *cobra.Command, from, callee string, out
 	if err != nil {
 		return err
 	}
-	who, err := c.calls(cmd, app, cluster, caller)
+	who, err := callersNow(c, cmd, app, cluster, caller)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ and of an AppExport it says who may call. Of a Cluster it has the link to it.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		d := &description{c: c, cmd: cmd, screen: show.ScreenOf(cmd.OutOrStdout()), since: *since}
 		if kind, _, joined := strings.Cut(args[0], "/"); len(args) == 1 && !(joined && isKind(kind)) {
-			about, err := c.described(cmd, args[0], *namespace)
+			about, err := describedApp(c, cmd, args[0], *namespace)
 			if err != nil {
 				return err
 			}
@@ -77,8 +77,8 @@ func isKind(s string) bool {
 	return err == nil && kind != kinds.All
 }
 
-// described reads the one argument of describe, which is an app.
-func (c *connection) described(cmd *cobra.Command, name, namespace string) (catalog.App, error) {
+// describedApp reads the one argument of describe, which is an app.
+func describedApp(c *connection, cmd *cobra.Command, name, namespace string) (catalog.App, error) {
 	if namespace != "" && !strings.ContainsAny(name, "/.") {
 		app := catalog.App{Namespace: namespace, ID: name}
 		return app, misused(app.Check())
@@ -111,7 +111,7 @@ func (d *description) app(app catalog.App) error {
 	}
 	objects = slices.DeleteFunc(objects, func(o show.Object) bool { return !isAbout(o.Object, app) })
 	if len(states) == 0 && len(objects) == 0 {
-		return hinted(fmt.Errorf("no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", app), d.c.near(d.cmd, app))
+		return hinted(fmt.Errorf("no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", app), nearApps(d.c, d.cmd, app))
 	}
 	show.Say(d.screen, "app %s\n\n", app)
 	if err := show.Apps(d.screen, states, true); err != nil {
@@ -151,7 +151,7 @@ func (d *description) object(key catalog.Key) error {
 	}
 	for i := range objects {
 		show.Say(d.screen, "%s\n", key)
-		if versions, err := d.c.history(d.cmd, key, 1, ""); err == nil && len(versions) > 0 {
+		if versions, err := pastObjects(d.c, d.cmd, key, 1, ""); err == nil && len(versions) > 0 {
 			show.Say(d.screen, "written %s, revision %s\n", show.Stamp(versions[0].GetAtUnixMs()), objects[i].Revision)
 		}
 		d.yaml(&objects[i])
@@ -208,7 +208,7 @@ func (d *description) callees(app catalog.App) error {
 
 // callers says who may call an app here.
 func (d *description) callers(app catalog.App) error {
-	who, err := d.c.calls(d.cmd, app, "", catalog.App{})
+	who, err := callersNow(d.c, d.cmd, app, "", catalog.App{})
 	if err != nil {
 		return err
 	}

@@ -50,13 +50,13 @@ your text is kept in a file that is named.`,
 		if o := &objects[0]; o.Refused != "" {
 			return fmt.Errorf("%s; correct what is stored, or write another version by isthmus apply", o.Notice())
 		}
-		return c.edit(cmd, objects[0])
+		return editObject(c, cmd, objects[0])
 	}
 	return cmd
 }
 
-// edit has the user edit an object and applies what came of it.
-func (c *connection) edit(cmd *cobra.Command, object show.Object) error {
+// editObject has the user edit an object and applies what came of it.
+func editObject(c *connection, cmd *cobra.Command, object show.Object) error {
 	before := api.EncodeYAMLAt(object.Object, object.Revision)
 	path, after, err := editText(cmd, before)
 	if err != nil {

@@ -63,7 +63,7 @@ is then an ObjectChange in each line.`,
 			if len(keys) > 1 || *export {
 				return misused(errors.New("--watch is for one kind or one object, without --export"))
 			}
-			return c.watchObjects(cmd, keys[0], output)
+			return watchObjects(c, cmd, keys[0], output)
 		}
 		var objects []show.Object
 		for _, key := range keys {
@@ -76,9 +76,9 @@ is then an ObjectChange in each line.`,
 		if *export {
 			objects = exported(cmd, objects)
 		}
-		c.notices(cmd, keys[0], objects)
+		printNotices(c, cmd, keys[0], objects)
 		if len(objects) == 0 && output.Format == show.Table {
-			c.none(cmd, "objects", catalog.App{Namespace: keys[0].Namespace})
+			printNone(c, cmd, "objects", catalog.App{Namespace: keys[0].Namespace})
 		}
 		return show.Objects(show.ScreenOf(cmd.OutOrStdout()), output.Format, objects, keys[0].Name != "" && len(keys) == 1)
 	}
@@ -100,8 +100,8 @@ func exported(cmd *cobra.Command, all []show.Object) []show.Object {
 	return kept
 }
 
-// notices says of which objects the store has another version that can't be used.
-func (c *connection) notices(cmd *cobra.Command, key catalog.Key, objects []show.Object) {
+// printNotices says of which objects the store has another version that can't be used.
+func printNotices(c *connection, cmd *cobra.Command, key catalog.Key, objects []show.Object) {
 	standing := 0
 	for i := range objects {
 		if objects[i].Refused != "" {
@@ -109,7 +109,7 @@ func (c *connection) notices(cmd *cobra.Command, key catalog.Key, objects []show
 			show.Say(cmd.ErrOrStderr(), "%s\n", objects[i].Notice())
 		}
 	}
-	if n := c.refused(cmd, key) - standing; n > 0 {
+	if n := printRefused(c, cmd, key) - standing; n > 0 {
 		show.Say(cmd.ErrOrStderr(), "not shown: what can't be used, of which the store has %d; isthmus status names it\n", n)
 	}
 }
@@ -127,10 +127,10 @@ func (c *connection) get(cmd *cobra.Command, key catalog.Key) (objects []show.Ob
 	return objects, err
 }
 
-// refused is how many objects the service can't use, which a list does not have: so that
+// printRefused is how many objects the service can't use, which a list does not have: so that
 // nobody takes them for deleted. It is 0 where one object was asked for, whose own error says
 // it, and where the service does not tell.
-func (c *connection) refused(cmd *cobra.Command, key catalog.Key) (n int) {
+func printRefused(c *connection, cmd *cobra.Command, key catalog.Key) (n int) {
 	if key.Name != "" {
 		return 0
 	}

@@ -23,7 +23,7 @@ const (
 
 // watchObjects writes the objects that a key names, and then each that changes, until the command is
 // interrupted. What is written shows in the service's events, which are a reason to read again.
-func (c *connection) watchObjects(cmd *cobra.Command, key catalog.Key, output *format) error {
+func watchObjects(c *connection, cmd *cobra.Command, key catalog.Key, output *format) error {
 	if output.Format == show.YAML {
 		return output.lines()
 	}
@@ -33,7 +33,7 @@ func (c *connection) watchObjects(cmd *cobra.Command, key catalog.Key, output *f
 	}
 	watch := &show.ObjectWatch{W: cmd.OutOrStdout(), Format: output.Format}
 	hints := make(chan struct{}, 1)
-	go c.followEvents(cmd, hints)
+	go followEvents(c, cmd, hints)
 	said := ""
 	for {
 		if err == nil {
@@ -66,7 +66,7 @@ func (c *connection) list(cmd *cobra.Command, key catalog.Key) (objects []show.O
 
 // followEvents tells of events until the command is interrupted; also of a connection that is lost,
 // and may have lost some.
-func (c *connection) followEvents(cmd *cobra.Command, hints chan<- struct{}) {
+func followEvents(c *connection, cmd *cobra.Command, hints chan<- struct{}) {
 	tell := func() {
 		select {
 		case hints <- struct{}{}:

@@ -80,7 +80,7 @@ With --why it prints every object behind the calls of one app to another.`,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *why {
-			return c.graphWhy(cmd, ends[0], ends[1])
+			return graphWhy(c, cmd, ends[0], ends[1])
 		}
 		if *format == "" {
 			*format = "svg"
@@ -103,7 +103,7 @@ With --why it prints every object behind the calls of one app to another.`,
 		if err != nil {
 			return err
 		}
-		seen, err := c.calls(cmd, catalog.App{}, "", catalog.App{})
+		seen, err := callersNow(c, cmd, catalog.App{}, "", catalog.App{})
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ With --why it prints every object behind the calls of one app to another.`,
 		case *format == "json", *format == "yaml":
 			return show.Print(cmd.OutOrStdout(), show.Format(*format), "Graph", g)
 		case *format == "table" && len(g.GetCalls()) == 0:
-			c.none(cmd, "calls", append(filter.Apps, catalog.App{})[0])
+			printNone(c, cmd, "calls", append(filter.Apps, catalog.App{})[0])
 			return nil
 		case *format == "table":
 			return show.GraphTable(show.ScreenOf(cmd.OutOrStdout()), g)
@@ -124,7 +124,7 @@ With --why it prints every object behind the calls of one app to another.`,
 }
 
 // graphWhy prints the objects behind a caller's way to a callee, in the order in which they decide.
-func (c *connection) graphWhy(cmd *cobra.Command, caller, callee catalog.App) error {
+func graphWhy(c *connection, cmd *cobra.Command, caller, callee catalog.App) error {
 	var d *v1alpha1.Decision
 	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
 		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{

@@ -44,7 +44,7 @@ by --revision, with -o yaml, can be applied again.`,
 		if *most > 0 && *revision != "" {
 			return misused(errors.New("--most and --revision exclude each other; keep one"))
 		}
-		versions, err := c.history(cmd, key, *most, *revision)
+		versions, err := pastObjects(c, cmd, key, *most, *revision)
 		if err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ by --revision, with -o yaml, can be applied again.`,
 	return cmd
 }
 
-// history gets versions of an object: the newest, or the one with a revision. It asks
+// pastObjects gets versions of an object: the newest, or the one with a revision. It asks
 // for one more than it returns, to tell what the last one changed.
-func (c *connection) history(cmd *cobra.Command, key catalog.Key, most uint32, revision string) (versions []*v1alpha1.PastObject, err error) {
+func pastObjects(c *connection, cmd *cobra.Command, key catalog.Key, most uint32, revision string) (versions []*v1alpha1.PastObject, err error) {
 	req := &v1alpha1.HistoryRequest{Key: wireKey(key)}
 	if most > 0 && most < math.MaxUint32 {
 		req.Most = most + 1

@@ -52,7 +52,7 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 			return show.PrintList(cmd.OutOrStdout(), output.Format, "AppList", all)
 		}
 		if len(all) == 0 {
-			c.none(cmd, "apps", app)
+			printNone(c, cmd, "apps", app)
 			return nil
 		}
 		return show.Apps(show.ScreenOf(cmd.OutOrStdout()), all, *details || app.ID != "")
@@ -114,7 +114,7 @@ the newest one yet.`,
 			return show.PrintList(cmd.OutOrStdout(), output.Format, "SidecarList", all)
 		}
 		if len(all) == 0 {
-			c.none(cmd, "sidecars", app)
+			printNone(c, cmd, "sidecars", app)
 			return nil
 		}
 		return show.Sidecars(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())

@@ -51,12 +51,12 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 		if err != nil {
 			return err
 		}
-		all, err := c.policies(cmd, *kind, app)
+		all, err := policiesOf(c, cmd, *kind, app)
 		if err != nil {
 			return err
 		}
 		if len(all) == 0 {
-			return hinted(errors.New("no app of this cluster has such a name; isthmus apps lists them"), c.near(cmd, app))
+			return hinted(errors.New("no app of this cluster has such a name; isthmus apps lists them"), nearApps(c, cmd, app))
 		}
 		var objects [][]byte
 		for _, p := range all {
@@ -73,8 +73,8 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 	return cmd
 }
 
-// policies asks for those of the apps that a filter wants.
-func (c *connection) policies(cmd *cobra.Command, kind string, app catalog.App) (all []*v1alpha1.AppPolicy, err error) {
+// policiesOf asks for those of the apps that a filter wants.
+func policiesOf(c *connection, cmd *cobra.Command, kind string, app catalog.App) (all []*v1alpha1.AppPolicy, err error) {
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := v1alpha1.NewInventoryClient(conn).Policies(ctx, &v1alpha1.PoliciesRequest{Kind: kind, App: &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}})
 		return receive(stream, err, func(m *v1alpha1.PoliciesResponse) error {

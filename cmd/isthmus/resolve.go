@@ -94,11 +94,11 @@ With --actor it says which cluster a call of that actor goes to, and why.`,
 		output := cmd.Flag("output").Value.(*format)
 		switch {
 		case *to != "":
-			return c.explainCallers(cmd, *to, output)
+			return explainCallers(c, cmd, *to, output)
 		case *inbound != "":
-			return c.explainInbound(cmd, cmd.Flag("from").Value.String(), *inbound, output)
+			return explainInbound(c, cmd, cmd.Flag("from").Value.String(), *inbound, output)
 		case *actor != "":
-			return c.explainActor(cmd, cmd.Flag("from").Value.String(), *actor, output)
+			return explainActor(c, cmd, cmd.Flag("from").Value.String(), *actor, output)
 		}
 		return lookup(cmd, args)
 	}
@@ -149,7 +149,7 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
 		}
 		if d.GetOutcome() != catalog.OK.String() {
-			c.hint(cmd, l, d)
+			printHint(c, cmd, l, d)
 		}
 		if err == nil && failed(d) {
 			err = errReported
@@ -159,17 +159,17 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 	return cmd
 }
 
-// hint says which apps are meant where a lookup has failed that names an app which is not there.
-func (c *connection) hint(cmd *cobra.Command, l show.Lookup, d *v1alpha1.Decision) {
+// printHint says which apps are meant where a lookup has failed that names an app which is not there.
+func printHint(c *connection, cmd *cobra.Command, l show.Lookup, d *v1alpha1.Decision) {
 	if l.Cluster == "" {
-		if near := c.near(cmd, l.Caller); near != "" {
+		if near := nearApps(c, cmd, l.Caller); near != "" {
 			show.Say(cmd.ErrOrStderr(), "no app %s is known; %s\n", l.Caller, near)
 		}
 	}
 	if slices.ContainsFunc(d.GetNotes(), func(note string) bool { return strings.Contains(note, " runs here") }) {
 		return // it says so itself
 	}
-	if near := c.near(cmd, l.App); near != "" {
+	if near := nearApps(c, cmd, l.App); near != "" {
 		show.Say(cmd.ErrOrStderr(), "no app %s is known; %s\n", l.App, near)
 	}
 }

@@ -45,7 +45,7 @@ callers in other clusters, and for those of other namespaces in this one.`,
 		if err != nil {
 			return err
 		}
-		who, err := c.calls(cmd, callee, "", caller)
+		who, err := callersNow(c, cmd, callee, "", caller)
 		if err != nil {
 			return err
 		}
@@ -53,15 +53,15 @@ callers in other clusters, and for those of other namespaces in this one.`,
 			return !show.Seen(call) || show.Caller(call) == show.Callee(call)
 		})
 		if *from != "" {
-			return c.suggestEndpoints(cmd, caller, all)
+			return suggestEndpoints(c, cmd, caller, all)
 		}
-		return c.suggestExport(cmd, callee, all)
+		return suggestExport(c, cmd, callee, all)
 	}
 	return cmd
 }
 
-// standing is the object that is stored under a key; nil if there is none.
-func (c *connection) standing(cmd *cobra.Command, key catalog.Key) (catalog.Object, error) {
+// standingObject is the object that is stored under a key; nil if there is none.
+func standingObject(c *connection, cmd *cobra.Command, key catalog.Key) (catalog.Object, error) {
 	objects, err := c.get(cmd, catalog.Key{Kind: key.Kind, Namespace: key.Namespace})
 	if err != nil {
 		return nil, err
@@ -74,10 +74,10 @@ func (c *connection) standing(cmd *cobra.Command, key catalog.Key) (catalog.Obje
 	return nil, nil
 }
 
-func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, seen []*v1alpha1.Call) error {
+func suggestEndpoints(c *connection, cmd *cobra.Command, caller catalog.App, seen []*v1alpha1.Call) error {
 	next := &catalog.AppEndpoints{App: caller}
 	for _, app := range []catalog.App{caller, {Namespace: caller.Namespace, ID: catalog.DefaultName}, {Namespace: catalog.DefaultName, ID: catalog.DefaultName}} {
-		object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID})
+		object, err := standingObject(c, cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID})
 		if err != nil {
 			return err
 		}
@@ -111,8 +111,8 @@ func (c *connection) suggestEndpoints(cmd *cobra.Command, caller catalog.App, se
 	return write(cmd, next)
 }
 
-func (c *connection) suggestExport(cmd *cobra.Command, callee catalog.App, seen []*v1alpha1.Call) error {
-	object, err := c.standing(cmd, catalog.Key{Kind: catalog.KindAppExport, Namespace: callee.Namespace, Name: callee.ID})
+func suggestExport(c *connection, cmd *cobra.Command, callee catalog.App, seen []*v1alpha1.Call) error {
+	object, err := standingObject(c, cmd, catalog.Key{Kind: catalog.KindAppExport, Namespace: callee.Namespace, Name: callee.ID})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ in it. INDEX.txt lists the files, and what could not be read.`,
 		}
 		now := time.Now()
 		all := bundle.New(now)
-		cluster := c.addAnswers(cmd, all)
+		cluster := addAnswers(c, cmd, all)
 		if options.OnKubernetes() {
 			addNamespace(c, cmd, options, all)
 		}
@@ -85,7 +85,7 @@ var supportParts = []struct {
 
 // addAnswers adds what the service says, and returns the name of its cluster. One that does not
 // answer is asked by status and check alone.
-func (c *connection) addAnswers(cmd *cobra.Command, to *bundle.Bundle) (cluster string) {
+func addAnswers(c *connection, cmd *cobra.Command, to *bundle.Bundle) (cluster string) {
 	status, away := c.status(cmd)
 	asked := []string{"status", "check", "version"}
 	for _, part := range supportParts {
