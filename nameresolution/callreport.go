@@ -168,7 +168,9 @@ func (c *Calls) since(before Calls) *pb.CallCount {
 		Relayed:  c.Count[Relayed] - before.Count[Relayed],
 	}
 	news := c.Traffic.Since(&before.Traffic)
-	m.Traffic = news.Wire()
+	if m.Traffic = news.Wire(); m.Traffic != nil {
+		m.Traffic.Exemplars = c.Exemplars.Since(&before.Exemplars)
+	}
 	if c.App != (catalog.App{}) {
 		m.Caller = wire.App(c.App)
 	}

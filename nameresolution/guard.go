@@ -86,11 +86,15 @@ type counts struct {
 func (c *Caller) Ended(ctx context.Context, end traffic.End, code string, took time.Duration) {
 	c.ended.Add(end, took)
 	g := c.guard
+	span := g.span(ctx).SpanContext()
+	if span.IsSampled() {
+		c.ended.Traced(end, traffic.Exemplar{At: time.Now(), TraceID: span.TraceID(), Took: took})
+	}
 	if !g.tap.On() {
 		return
 	}
 	call := traffic.Call{At: time.Now(), Peer: c.App, Cluster: c.ClusterName(), ByCallee: true, Attempts: 1, End: end, Code: code, Took: took}
-	if span := g.span(ctx).SpanContext(); span.HasTraceID() {
+	if span.HasTraceID() {
 		call.TraceID = span.TraceID().String()
 	}
 	g.tap.Add(call)
@@ -372,11 +376,12 @@ func (g *Guard) refusal(p catalog.Principal, v *verdict) *catalog.Refusal {
 // Calls are a caller's calls since the start.
 type Calls struct {
 	catalog.Principal
-	Others  bool   // all callers that there was no room for
-	Cluster string // that the caller is in: local, another one, or empty where that is not known
-	Own     bool   // its trust domain is that of this cluster's apps
-	Count   [outcomes]uint64
-	Traffic traffic.Counts // of those that were let in, as the app answered them
+	Others    bool   // all callers that there was no room for
+	Cluster   string // that the caller is in: local, another one, or empty where that is not known
+	Own       bool   // its trust domain is that of this cluster's apps
+	Count     [outcomes]uint64
+	Traffic   traffic.Counts // of those that were let in, as the app answered them
+	Exemplars traffic.Exemplars
 }
 
 // Calls returns the callers with their calls, in no particular order.
@@ -405,6 +410,6 @@ func (c *counts) read() (calls Calls, ok bool) {
 		calls.Count[i] = c.calls[i].Load()
 		ok = ok || calls.Count[i] > 0
 	}
-	calls.Traffic = c.ended.Read()
+	calls.Traffic, calls.Exemplars = c.ended.Read(), c.ended.Exemplars()
 	return calls, ok
 }

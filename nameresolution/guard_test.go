@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -272,7 +274,11 @@ func TestACallThatIsLetInCostsNoAllocation(t *testing.T) {
 	r := sidecar(t, ledger, 50002, s.address)
 	becomes(t, r, checkout, catalog.OK)
 	caller := r.Guard().Caller(catalog.Principal{Domain: "west.example", App: checkout})
-	if n := testing.AllocsPerRun(1000, func() { _ = caller.Admit(context.Background()) }); n != 0 {
+	ctx := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
+	if n := testing.AllocsPerRun(1000, func() {
+		_ = caller.Admit(ctx)
+		caller.Ended(ctx, traffic.OK, "", time.Millisecond)
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -11,13 +11,14 @@ import (
 
 // Made counts calls of this sidecar to an app in one cluster since it started.
 type Made struct {
-	App      catalog.App
-	Cluster  string // "" for calls that found nothing connected
-	Counts   traffic.Counts
-	UnderWay uint64
-	Waiting  uint64 // under way, while none was answered for too long
-	Code     string // of the last one that failed: gRPC's, or HTTP and a number
-	Why      string // of the last one that found nothing connected
+	App       catalog.App
+	Cluster   string // "" for calls that found nothing connected
+	Counts    traffic.Counts
+	Exemplars traffic.Exemplars
+	UnderWay  uint64
+	Waiting   uint64 // under way, while none was answered for too long
+	Code      string // of the last one that failed: gRPC's, or HTTP and a number
+	Why       string // of the last one that found nothing connected
 }
 
 // maxMade is how many entries one report of calls has, as services take them.
@@ -31,9 +32,10 @@ type madeKey struct {
 
 // told is what the service knows of an entry.
 type told struct {
-	counts   traffic.Counts
-	underWay uint64
-	waiting  uint64
+	counts    traffic.Counts
+	exemplars traffic.Exemplars
+	underWay  uint64
+	waiting   uint64
 }
 
 // madeReport is the message about the calls that the service does not know of, up to maxMade entries,
@@ -54,6 +56,9 @@ func madeReport(all []Made, known map[madeKey]*told) (m *pb.CallReport, then map
 		if e.Traffic == nil && c.UnderWay == before.underWay && c.Waiting == 0 && before.waiting == 0 {
 			continue
 		}
+		if e.Traffic != nil {
+			e.Traffic.Exemplars = c.Exemplars.Since(&before.exemplars)
+		}
 		e.Callee, e.Cluster = wire.App(c.App), c.Cluster
 		if news.Calls() > news.Good() {
 			e.Code = c.Code
@@ -62,7 +67,7 @@ func madeReport(all []Made, known map[madeKey]*told) (m *pb.CallReport, then map
 			}
 		}
 		m.Made = append(m.Made, e)
-		then[madeKey{c.App, c.Cluster}] = &told{c.Counts, c.UnderWay, c.Waiting}
+		then[madeKey{c.App, c.Cluster}] = &told{c.Counts, c.Exemplars, c.UnderWay, c.Waiting}
 	}
 	return m, then, nil
 }

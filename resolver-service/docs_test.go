@@ -87,6 +87,11 @@ func TestTheDocsHaveEveryMetric(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (isthmus_\w+)`).FindAllStringSubmatch(body, -1) {
 		real = append(real, m[1])
 	}
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\w+) counter`).FindAllStringSubmatch(body, -1) {
+		if !strings.HasSuffix(m[1], "_total") {
+			t.Errorf("OpenMetrics has another name for the counter %s; end it in _total", m[1])
+		}
+	}
 	for _, name := range later {
 		if !slices.Contains(real, name) {
 			real = append(real, name)

@@ -99,17 +99,22 @@ func (e *endpoint) beginCall() func(balancer.DoneInfo) {
 	}
 }
 
-// trace adds the endpoint to daprd's span of the call, once for each attempt.
-func (e *endpoint) trace(ctx context.Context) {
+// trace adds the endpoint to daprd's span of the call, once for each attempt. It returns the trace, if
+// that is sampled.
+func (e *endpoint) trace(ctx context.Context) (sampled trace.TraceID) {
 	span := e.channel.dialer.span(ctx)
 	if !span.IsRecording() {
-		return
+		return sampled
 	}
 	attributes := []attribute.KeyValue{tracing.Cluster.String(e.cluster), tracing.Address.String(e.address)}
 	if e.name != "" {
 		attributes = append(attributes, tracing.Gateway.String(e.name))
 	}
 	span.AddEvent("isthmus.endpoint", trace.WithAttributes(attributes...))
+	if of := span.SpanContext(); of.IsSampled() {
+		sampled = of.TraceID()
+	}
+	return sampled
 }
 
 // usable reports whether the endpoint is connected, answers and is not ejected. The caller holds

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,7 +79,7 @@ func (d *Dialer) Made() (all []nameresolution.Made) {
 		defer c.counts.mu.Unlock()
 		for cluster, counts := range c.counts.clusters {
 			m := &counts.made
-			one := nameresolution.Made{App: c.app, Cluster: cluster, Counts: m.Read(), UnderWay: uint64(max(0, m.open.Load())), Waiting: m.hanging(now), Code: codeOf(m.failure.Load())}
+			one := nameresolution.Made{App: c.app, Cluster: cluster, Counts: m.Read(), Exemplars: m.Exemplars(), UnderWay: uint64(max(0, m.open.Load())), Waiting: m.hanging(now), Code: codeOf(m.failure.Load())}
 			if why := m.why.Load(); why != nil {
 				one.Why = *why
 			}
@@ -99,11 +100,12 @@ type madeCall struct {
 	at       atomic.Pointer[endpoint] // where it went last; nil before it found a connection
 	attempts atomic.Int32
 	messages atomic.Int64
-	refused  atomic.Bool  // by the callee's guard
-	status   atomic.Int32 // of an HTTP app's answer
-	first    atomic.Int64 // when the first message came, since processStart
-	reply    any          // of a unary call
-	tapped   *tapped      // of a call that somebody looks at
+	refused  atomic.Bool                   // by the callee's guard
+	status   atomic.Int32                  // of an HTTP app's answer
+	first    atomic.Int64                  // when the first message came, since processStart
+	reply    any                           // of a unary call
+	tapped   *tapped                       // of a call that somebody looks at
+	sampled  atomic.Pointer[trace.TraceID] // nil: its trace is not sampled
 }
 
 // madeKey is the key of a call in its context.
@@ -127,11 +129,15 @@ func (c *channel) makeCall(ctx context.Context, method string, opts []grpc.CallO
 	return made, context.WithValue(ctx, madeKey{}, made), append(slices.Clip(opts), grpc.OnFinish(made.end))
 }
 
-// picked notes where an attempt goes.
-func picked(ctx context.Context, to *endpoint) *madeCall {
+// picked notes where an attempt goes, and the trace if that is sampled.
+func picked(ctx context.Context, to *endpoint, sampled trace.TraceID) *madeCall {
 	c, ok := ctx.Value(madeKey{}).(*madeCall)
 	if !ok {
 		return nil
+	}
+	if sampled.IsValid() {
+		id := sampled // so that others allocate nothing
+		c.sampled.Store(&id)
 	}
 	counts, from := &to.route.counts.made, c.at.Swap(to)
 	c.attempts.Add(1)
@@ -238,6 +244,9 @@ func (c *madeCall) end(err error) {
 		at.Add(end, took)
 	} else {
 		at.fail(end, failure, took)
+	}
+	if id := c.sampled.Load(); id != nil {
+		at.Traced(end, traffic.Exemplar{At: time.Now(), TraceID: *id, Took: took})
 	}
 	c.tap(end, failure, took, to, "")
 }

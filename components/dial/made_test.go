@@ -11,6 +11,8 @@ import (
 
 	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
@@ -149,7 +151,7 @@ func BenchmarkCounting(b *testing.B) {
 		c.at.Store(nil)
 		c.messages.Store(0)
 		c.start = time.Since(processStart)
-		picked(ctx, at)
+		picked(ctx, at, trace.TraceID{})
 		c.message(answer)
 		c.end(nil)
 	}

@@ -57,8 +57,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 	e := c.leastLoaded(next / uint32(len(inZone)))
-	e.trace(info.Ctx)
-	call, done := picked(info.Ctx, e), e.beginCall()
+	call, done := picked(info.Ctx, e, e.trace(info.Ctx)), e.beginCall()
 	if call != nil && call.tapped != nil {
 		done = call.tapped.try(e, p.routes, done)
 	}

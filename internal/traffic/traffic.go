@@ -127,6 +127,7 @@ type Counter struct {
 	buckets [Buckets]atomic.Uint64
 	micros  atomic.Uint64
 	retries atomic.Uint64
+	traced  [Ends]atomic.Pointer[Exemplar]
 }
 
 // Add counts a call that ended after a time.

@@ -3,8 +3,10 @@ package system
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +81,36 @@ func TestOneTraceHasSpansFromBothClusters(t *testing.T) {
 			}
 			m.lookupIsExplained(t, spans, "trace/"+id)
 			endpointIsNamed(t, spans, id)
+			m.metricsLeadTo(t, trace, id)
+		})
+	}
+}
+
+// metricsLeadTo wants the metrics of both clusters to name a trace beside the calls of its app.
+func (m *mesh) metricsLeadTo(t *testing.T, trace, id string) {
+	t.Helper()
+	for _, c := range []*sandbox.Cluster{m.west, m.east} {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Service.Admin+"/metrics", nil)
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+			answer, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			if err != nil {
+				return err
+			}
+			for _, metric := range []string{"isthmus_call_duration_seconds_bucket", "isthmus_call_results_total"} {
+				if !regexp.MustCompile(`(?m)^` + metric + `\{[^}]*callee="` + id + `",callee_namespace="trace"[^}]*\} \S+ # \{trace_id="` + trace + `"\} `).Match(body) {
+					return fmt.Errorf("%s of cluster %s names no trace %s; %s", metric, c.Name, trace, answer.Header.Get("Content-Type"))
+				}
+			}
+			return nil
 		})
 	}
 }

@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,7 +28,8 @@ var otherEdge = Edge{Caller: catalog.App{ID: "other"}, Callee: catalog.App{ID: "
 // total is what an edge has counted since the service started.
 type total struct {
 	traffic.Counts
-	last time.Time
+	exemplars traffic.Exemplars
+	last      time.Time
 }
 
 // totals are those of the edges that have metrics. It is a [prometheus.Collector].
@@ -34,12 +37,13 @@ type totals struct {
 	series.Bounded[Edge, total]
 }
 
-func (t *totals) add(e Edge, c *traffic.Counts, now time.Time) {
+func (t *totals) add(e Edge, c *traffic.Counts, exemplars *traffic.Exemplars, now time.Time) {
 	if c.All()+c.Retries == 0 {
 		return
 	}
 	t.Use(e, func(all *total) {
 		all.Add(c)
+		all.exemplars.Take(exemplars)
 		all.last = now
 	})
 }
@@ -66,18 +70,19 @@ func (s *Store) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(s.Lost()))
 	now := time.Now()
 	s.totals.Remove(func(_ Edge, t *total) bool { return now.Sub(t.last) > Kept }, func(other, from *total) { other.Add(&from.Counts) })
-	var rest traffic.Counts
+	var rest total
 	s.totals.Each(func(e Edge, other bool, t *total) {
 		if other || e == otherEdge {
 			rest.Add(&t.Counts)
+			rest.exemplars.Take(&t.exemplars)
 			return
 		}
-		send(to, e, &t.Counts)
+		send(to, e, t)
 	})
 	send(to, otherEdge, &rest)
 }
 
-func send(to chan<- prometheus.Metric, e Edge, c *traffic.Counts) {
+func send(to chan<- prometheus.Metric, e Edge, c *total) {
 	if c.All()+c.Retries == 0 {
 		return
 	}
@@ -88,13 +93,22 @@ func send(to chan<- prometheus.Metric, e Edge, c *traffic.Counts) {
 	labels := []string{e.Caller.Namespace, e.Caller.ID, e.CallerCluster, e.Callee.Namespace, e.Callee.ID, e.Cluster, by}
 	for end, n := range c.Ends {
 		if n > 0 {
-			to <- prometheus.MustNewConstMetric(resultsDesc, prometheus.CounterValue, float64(n), append(labels[:len(labels):len(labels)], traffic.End(end).String())...)
+			m := prometheus.MustNewConstMetric(resultsDesc, prometheus.CounterValue, float64(n), append(labels[:len(labels):len(labels)], traffic.End(end).String())...)
+			if x := c.exemplars[end]; x != nil {
+				m = prometheus.MustNewMetricWithExemplars(m, exemplarOf(x, 1))
+			}
+			to <- m
 		}
 	}
 	if c.Retries > 0 {
 		to <- prometheus.MustNewConstMetric(retriesDesc, prometheus.CounterValue, float64(c.Retries), labels...)
 	}
 	to <- durationsOf(c, labels)
+}
+
+// exemplarOf names the trace of a call.
+func exemplarOf(x *traffic.Exemplar, value float64) prometheus.Exemplar {
+	return prometheus.Exemplar{Value: value, Timestamp: x.At, Labels: prometheus.Labels{"trace_id": hex.EncodeToString(x.TraceID[:])}}
 }
 
 // durations is a histogram in both forms that Prometheus knows.
@@ -109,7 +123,7 @@ const (
 	lastClassic  = 24<<traffic.Schema - 1
 )
 
-func durationsOf(c *traffic.Counts, labels []string) prometheus.Metric {
+func durationsOf(c *total, labels []string) prometheus.Metric {
 	native, classic := map[int]int64{}, map[float64]uint64{}
 	var timed uint64
 	for i, n := range c.Buckets {
@@ -121,10 +135,21 @@ func durationsOf(c *traffic.Counts, labels []string) prometheus.Metric {
 		}
 	}
 	sum := float64(c.Micros) / 1e6
-	return durations{
+	d := durations{
 		prometheus.MustNewConstNativeHistogram(durationDesc, timed, sum, native, nil, 0, traffic.Schema, 0, time.Time{}, labels...),
 		prometheus.MustNewConstHistogram(durationDesc, timed, sum, classic, labels...),
 	}
+	var exemplars []prometheus.Exemplar
+	for _, x := range c.exemplars {
+		if x != nil {
+			exemplars = append(exemplars, exemplarOf(x, x.Took.Seconds()))
+		}
+	}
+	if len(exemplars) > 0 { // of two in one bucket, the newer one stays
+		slices.SortFunc(exemplars, func(a, b prometheus.Exemplar) int { return a.Timestamp.Compare(b.Timestamp) })
+		d.classic = prometheus.MustNewMetricWithExemplars(d.classic, exemplars...)
+	}
+	return d
 }
 
 // Write implements [prometheus.Metric].
@@ -134,5 +159,10 @@ func (d durations) Write(m *dto.Metric) error {
 		return err
 	}
 	m.Histogram.Bucket = classic.GetHistogram().GetBucket()
+	for _, b := range m.GetHistogram().GetBucket() {
+		if b.GetExemplar() != nil {
+			m.Histogram.Exemplars = append(m.Histogram.Exemplars, b.GetExemplar())
+		}
+	}
 	return nil
 }

@@ -84,8 +84,12 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 				return fmt.Errorf("made: %w", err)
 			}
 		}
+		exemplars, err := traffic.ExemplarsFromWire(c.GetTraffic(), now)
+		if err != nil {
+			return fmt.Errorf("made: %w", err)
+		}
 		e := Edge{Caller: app, CallerCluster: s.cluster, Callee: callee, Cluster: c.GetCluster()}
-		if r := s.add(app, e, &counts, now); r != nil {
+		if r := s.add(app, e, &counts, &exemplars, now); r != nil {
 			r.setUnderWay(sidecar, c.GetUnderWay(), now)
 		}
 	}
@@ -99,10 +103,14 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 		}
 		var counts traffic.Counts
 		counts.Ends[traffic.Refused] = traffic.Told(l.GetCount())
-		s.add(app, Edge{Caller: app, CallerCluster: s.cluster, Callee: callee}, &counts, now)
+		s.add(app, Edge{Caller: app, CallerCluster: s.cluster, Callee: callee}, &counts, &traffic.Exemplars{}, now)
 	}
 	for _, c := range m.GetCalls() {
 		counts, err := traffic.FromWire(c.GetTraffic())
+		if err != nil {
+			return fmt.Errorf("calls: %w", err)
+		}
+		exemplars, err := traffic.ExemplarsFromWire(c.GetTraffic(), now)
 		if err != nil {
 			return fmt.Errorf("calls: %w", err)
 		}
@@ -120,14 +128,14 @@ func (s *Store) Report(app catalog.App, sidecar uint64, m *v1alpha1.CallReport, 
 			from = ""
 		}
 		e := Edge{Caller: caller, CallerCluster: from, Callee: app, Cluster: s.cluster, ByCallee: true}
-		s.add(app, e, &counts, now)
+		s.add(app, e, &counts, &exemplars, now)
 	}
 	return nil
 }
 
 // add adds calls that an app's sidecar tells of. It returns their history; nil where there is no room.
 // mu is held.
-func (s *Store) add(by catalog.App, e Edge, counts *traffic.Counts, now time.Time) *history {
+func (s *Store) add(by catalog.App, e Edge, counts *traffic.Counts, exemplars *traffic.Exemplars, now time.Time) *history {
 	r, named := s.of(by, e, counts, now), otherEdge
 	if r != nil {
 		r.add(counts, now)
@@ -135,7 +143,7 @@ func (s *Store) add(by catalog.App, e Edge, counts *traffic.Counts, now time.Tim
 			named = e
 		}
 	}
-	s.totals.add(named, counts, now)
+	s.totals.add(named, counts, exemplars, now)
 	return r
 }
 

@@ -4,11 +4,16 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -332,4 +337,49 @@ func BenchmarkReports(b *testing.B) {
 	}
 	b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)/5*100, "%cpu")
 	b.ReportMetric(float64(bytes)/5, "bytes/s")
+}
+
+// TestExemplarsAreOfBuckets has calls of sampled traces in one bucket and in another, and of ends that
+// there are not.
+func TestExemplarsAreOfBuckets(t *testing.T) {
+	s, now := New("west", begin), time.Now()
+	var c traffic.Counter
+	var before traffic.Exemplars
+	tell := func(id byte, end traffic.End, took time.Duration, at time.Time) {
+		c.Add(end, took)
+		c.Traced(end, traffic.Exemplar{At: at, TraceID: [16]byte{id}, Took: took})
+		counts, newest := c.Read(), c.Exemplars()
+		m := counts.Wire()
+		if m.Exemplars = newest.Since(&before); len(m.Exemplars) != 1 {
+			t.Fatalf("told of %v", m.Exemplars)
+		}
+		before = newest
+		report(t, s, checkout, made("east", m), now)
+	}
+	tell(1, traffic.OK, 20*time.Millisecond, now.Add(-time.Hour))
+	tell(2, traffic.OK, 20*time.Millisecond, now.Add(-time.Minute))
+	tell(3, traffic.AppError, 21*time.Millisecond, now.Add(-time.Second))
+	tell(4, traffic.Late, time.Minute, now.Add(time.Hour))
+	if again := c.Exemplars(); len(again.Since(&before)) > 0 {
+		t.Error("told of twice")
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s)
+	answer := httptest.NewRecorder()
+	req := httptest.NewRequest("GET", "/metrics", nil)
+	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(answer, req)
+	var got []string
+	for _, m := range regexp.MustCompile(`(?m)^isthmus_call_(duration|results).*(le|result)="([^"]*)".* # \{trace_id="0(.)0{30}"\} (\S+)`).FindAllStringSubmatch(answer.Body.String(), -1) {
+		got = append(got, m[3]+" "+m[4]+" "+m[5])
+	}
+	want := []string{"0.03125 3 0.021", "+Inf 4 60.0", "ok 2 1.0", "late 4 1.0", "app error 3 1.0"}
+	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%q, want %q in\n%s", got, want, answer.Body)
+	}
+	for _, bad := range []*v1alpha1.CallExemplar{{End: traffic.Ends, TraceId: strings.Repeat("1", 32)}, {TraceId: "short"}, {TraceId: strings.Repeat("x", 32)}} {
+		if err := s.Report(checkout, 1, made("east", &v1alpha1.CallTraffic{Exemplars: []*v1alpha1.CallExemplar{bad}}), now); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
 }
