@@ -296,6 +296,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 			Topology: s.topology, Running: s.resolver.stream.Running, Wanted: s.peers.Wanted, SetWanted: s.links.SetWanted, Events: s.events.Logger(),
 		})
 	})
+	core.Start("metrics", func(ctx context.Context) error { return otlp.RunMetrics(ctx, s.registry, s.cfg.Cluster, s.log) })
 	core.Start("problems", s.problems.Run)
 	core.Start("files", func(ctx context.Context) error { return s.files.Run(ctx, s.cfg.unusableFiles, s.log) })
 	core.Start("revision", func(ctx context.Context) error { return s.age.Run(ctx, s.topology.Revision) })

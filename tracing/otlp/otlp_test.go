@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -286,6 +287,26 @@ func TestConfigCheck(t *testing.T) {
 		err := tt.cfg.Check()
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%+v: error %v; want %q", tt.cfg.OTLP, err, tt.want)
+		}
+	}
+}
+
+// TestMetricsAreOffUnlessAskedFor has a protocol that is refused where metrics are to be exported.
+func TestMetricsAreOffUnlessAskedFor(t *testing.T) {
+	for _, tt := range []struct {
+		exporters, disabled string
+		on                  bool
+	}{{"", "", false}, {"none", "", false}, {"prometheus", "", false}, {"otlp", "true", false}, {"otlp", "", true}, {"prometheus,otlp", "", true}} {
+		clearEnv(t)
+		t.Setenv("OTEL_METRICS_EXPORTER", tt.exporters)
+		t.Setenv("OTEL_SDK_DISABLED", tt.disabled)
+		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+		t.Setenv("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/json")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := otlp.RunMetrics(ctx, prometheus.NewRegistry(), "west", slog.New(slog.DiscardHandler))
+		if on := err != nil && strings.Contains(err.Error(), `"http/json"`); on != tt.on || !on && err != nil {
+			t.Errorf("OTEL_METRICS_EXPORTER=%s, OTEL_SDK_DISABLED=%s: %v", tt.exporters, tt.disabled, err)
 		}
 	}
 }

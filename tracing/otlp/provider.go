@@ -1,4 +1,4 @@
-// Package otlp exports the spans of a program of Isthmus' own by OTLP over gRPC. The
+// Package otlp exports the spans and metrics of a program of Isthmus' own by OTLP over gRPC. The
 // Dapr component has no use for it: its spans leave with daprd's.
 package otlp
 
@@ -54,15 +54,20 @@ func New(ctx context.Context, cfg Config, cluster string, log *slog.Logger) (*Pr
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("tracing: %w", err), exporter.Shutdown(ctx))
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		log.Warn("tracing: spans may be lost", "err", err)
-	}))
+	logErrors(log)
 	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)}
 	if cfg.SampleRatio != nil {
 		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(*cfg.SampleRatio))))
 	}
 	provider := sdktrace.NewTracerProvider(options...)
 	return &Provider{provider, provider, exporter}, nil
+}
+
+// logErrors has OpenTelemetry's own errors logged.
+func logErrors(log *slog.Logger) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("tracing: spans or metrics may be lost", "err", err)
+	}))
 }
 
 // Shutdown sends the rest, until ctx ends, and stops.
