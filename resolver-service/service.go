@@ -284,7 +284,11 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.Start("findings", func(ctx context.Context) error {
 		return s.findings.Run(ctx, func(ctx context.Context) (*check.Facts, error) {
-			return s.checks.Facts(ctx, s.status(), answers.Limit{})
+			facts, err := s.checks.Facts(ctx, s.status(), answers.Limit{})
+			if err == nil {
+				facts.Faults = s.health.Own(facts.Now) // alerts add replicas up
+			}
+			return facts, err
 		})
 	})
 	if s.cutOff != nil {

@@ -105,6 +105,7 @@ var Table = []Check{
 	{Name: Disk, look: problems(Disk)},
 	{Name: "objects", look: refusedObjects},
 	{Name: "sources", look: sources},
+	{Name: "replicas", look: missingReplicas},
 	{Name: "dns-upstreams", look: upstreams},
 	{Name: "dns-zone", try: zone},
 	{Name: "kubernetes", cluster: kubernetesVersion, pre: kubernetesVersion},

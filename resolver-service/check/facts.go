@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,6 +221,18 @@ func refusedObjects(f *Facts) (all []Result) {
 		}
 		found, fix := split(r.GetError())
 		all = append(all, Result{Level: Fail, Kind: ofObject, Name: r.GetSource(), Found: found, Fix: fix})
+	}
+	return all
+}
+
+// missingReplicas finds replicas that do not tell of their sidecars' calls.
+func missingReplicas(f *Facts) (all []Result) {
+	for _, m := range f.Status.GetMissingReplicas() {
+		r := Result{Level: Warn, Kind: ofService, Name: cmp.Or(m.GetAddress(), f.Status.GetCluster())}
+		if r.Found, r.Fix = split(m.GetWhy()); m.GetAddress() != "" {
+			r.Found, r.Fix = "this replica does not answer another one, so nothing is known of the calls of its sidecars: "+m.GetWhy(), "see isthmus status there, and replicas.addresses in isthmus.yaml"
+		}
+		all = append(all, r)
 	}
 	return all
 }

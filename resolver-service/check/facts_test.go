@@ -73,6 +73,9 @@ func TestFactsHaveNames(t *testing.T) {
 		{"sidecars don't reach a peer", func(f *Facts) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connected", Hears: "connected", UnreachedBy: 3, Callers: 3}}
 		}, "peer-link fail peer east"},
+		{"a replica is away", func(f *Facts) {
+			f.Status.MissingReplicas = []*v1alpha1.MissingReplica{{Address: "r2:7400", Why: "connection refused"}, {Why: "unknown; write them down"}}
+		}, "replicas warn service r2:7400\nreplicas warn service west"},
 		{"another replica hears a peer", func(f *Facts) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "stale", HeardBy: []string{"r2"}}}
 		}, "peer-link fail peer east\npeer-elsewhere fail peer east"},
