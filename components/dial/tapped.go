@@ -76,11 +76,11 @@ func (b *planBalancer) passed(to *endpoint, usable []usableRoute) (all []traffic
 		why := ""
 		switch u := taken[r.Cluster]; {
 		case u == nil:
-			why = b.whyNot(r)
+			why = whyNot(b, r)
 		case u.percent < 100 && u.route.Priority < at.route.Priority:
 			why = fmt.Sprintf("takes %d %% of its calls while it comes back", u.percent)
 		case u == at:
-			why = b.leftOut(u)
+			why = leftOut(b, u)
 		}
 		if why != "" {
 			all = append(all, traffic.Passed{Cluster: r.Cluster, Why: catalog.Clip(why, traffic.MaxReason)})
@@ -90,7 +90,7 @@ func (b *planBalancer) passed(to *endpoint, usable []usableRoute) (all []traffic
 }
 
 // whyNot says why no call goes by a route. The caller holds the lock.
-func (b *planBalancer) whyNot(r catalog.RouteDecision) string {
+func whyNot(b *planBalancer, r catalog.RouteDecision) string {
 	for i := range b.plan.routes {
 		if to := &b.plan.routes[i]; to.Cluster == r.Cluster && to.Priority != dampedPriority {
 			return b.unconnected(to)
@@ -101,7 +101,7 @@ func (b *planBalancer) whyNot(r catalog.RouteDecision) string {
 
 // leftOut says how many instances of a route take no calls, and why one does not. The caller holds
 // the lock.
-func (b *planBalancer) leftOut(u *usableRoute) string {
+func leftOut(b *planBalancer, u *usableRoute) string {
 	takes := make(map[string]bool, len(u.candidates))
 	for i := range u.candidates {
 		takes[endpointKey{u.candidates[i].target.name, u.candidates[i].endpoints[0].address}.id()] = true

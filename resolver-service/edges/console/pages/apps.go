@@ -117,7 +117,7 @@ func appPage(r *request) (*content, error) {
 	}
 	for _, f := range now.GetCallFaults() {
 		if show.Name(f.GetCaller()) == v.App || show.Name(f.GetCallee()) == v.App {
-			v.Faults = append(v.Faults, r.faultOf(f))
+			v.Faults = append(v.Faults, faultOf(r, f))
 		}
 	}
 	v.Instances = instances(v.State.GetInstances(), sidecars, r.now)

@@ -68,7 +68,7 @@ func buildPage(r *request) (*content, error) {
 	if v.App == "" || !slices.ContainsFunc(v.Rows, func(b builtRow) bool { return b.Name != "" || v.Kind == catalog.KindAppExport && b.Cluster != "" }) {
 		return shown, nil
 	}
-	object, err := r.built(v)
+	object, err := build(r, v)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func buildPage(r *request) (*content, error) {
 	return shown, nil
 }
 
-// built is the YAML of the object; it says in Wrong what of the form is.
-func (r *request) built(v *builder) (string, error) {
+// build is the YAML of the object; it says in Wrong what of the form is.
+func build(r *request, v *builder) (string, error) {
 	app, err := catalog.ParseApp(v.App)
 	if err != nil {
 		v.Wrong = err.Error()

@@ -40,7 +40,7 @@ const (
 )
 
 // weigh tells which calls of the last hour a change would move.
-func (r *request) weigh(answer *v1alpha1.ApplyResponse) (*moves, error) {
+func weigh(r *request, answer *v1alpha1.ApplyResponse) (*moves, error) {
 	if len(answer.GetEffects())+len(answer.GetExports()) == 0 {
 		return nil, nil
 	}

@@ -73,7 +73,7 @@ func (f *fault) where() string {
 }
 
 // faultOf is a fault of calls that a status has.
-func (r *request) faultOf(f *v1alpha1.CallFault) fault {
+func faultOf(r *request, f *v1alpha1.CallFault) fault {
 	one := fault{CallFault: f, Since: time.UnixMilli(f.GetSinceUnixMs()).UTC().Format("15:04:05Z") + ", " + ago(f.GetSinceUnixMs(), r.now)}
 	if key, _, ok := ruleKey(f.GetChange()); ok {
 		one.Change = &key
@@ -114,7 +114,7 @@ func overviewPage(r *request) (*content, error) {
 	}
 	o := &overview{Status: now, Now: r.now, Store: show.StoreLine(now, r.now), Checks: r.diagnose.latest(r), MoreFaults: now.GetCallFaultsLeftOut()}
 	for _, f := range now.GetCallFaults() {
-		o.Faults = append(o.Faults, r.faultOf(f))
+		o.Faults = append(o.Faults, faultOf(r, f))
 	}
 	for _, line := range show.Peers(now, r.now) {
 		o.Peers = append(o.Peers, pair{line, r.Consoles[line.Cluster]})
@@ -122,7 +122,7 @@ func overviewPage(r *request) (*content, error) {
 	if o.Problems, err = r.problems(now, func([]string) bool { return true }); err != nil {
 		return nil, err
 	}
-	if err := r.topology(o); err != nil {
+	if err := fillTopology(r, o); err != nil {
 		return nil, err
 	}
 	o.Certificates = byExpiry(show.Certificates(now, r.now))
@@ -135,8 +135,8 @@ func overviewPage(r *request) (*content, error) {
 	return &content{Page: o, Title: "Overview", Command: "isthmus status", Live: true}, nil
 }
 
-// topology draws what calls what, with the calls of the last minute.
-func (r *request) topology(o *overview) error {
+// fillTopology draws what calls what, with the calls of the last minute.
+func fillTopology(r *request, o *overview) error {
 	g, err := r.wholeGraph()
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func planForm(r *request) (*content, error) {
 	var err error
 	switch {
 	case r.FormValue("delete") != "":
-		return r.planDelete(v, shown)
+		return planDelete(r, v, shown)
 	case r.FormValue("restore") != "":
 		v.Text, err = r.past(r.FormValue("restore"), r.FormValue("revision"))
 	case r.FormValue("object") != "":
@@ -119,7 +119,7 @@ func (r *request) past(name, revision string) (string, error) {
 }
 
 // planDelete shows what a deletion would do.
-func (r *request) planDelete(v *plan, shown *content) (*content, error) {
+func planDelete(r *request, v *plan, shown *content) (*content, error) {
 	key, err := keyNamed(r.FormValue("delete"))
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (v *plan) take(answer *v1alpha1.ApplyResponse, dryRun bool, r *request) err
 		return nil
 	}
 	var err error
-	if v.Moves, err = r.weigh(answer); err != nil {
+	if v.Moves, err = weigh(r, answer); err != nil {
 		return err
 	}
 	if more := len(answer.GetEffects()) - mostEffects; more > 0 {
@@ -341,7 +341,7 @@ func applyPage(r *request) (*content, error) {
 		return nil, refuse(http.StatusForbidden, "this console writes nothing: download what was planned")
 	}
 	if r.PostFormValue("delete") != "" {
-		return r.applyDelete()
+		return applyDelete(r)
 	}
 	v := &plan{Text: r.text(), Done: true}
 	shown := &content{Page: v, Title: "Applied", Command: "isthmus apply -f FILE --diff"}
@@ -365,7 +365,7 @@ func applyPage(r *request) (*content, error) {
 	return shown, v.take(answer, false, r)
 }
 
-func (r *request) applyDelete() (*content, error) {
+func applyDelete(r *request) (*content, error) {
 	key, err := keyNamed(r.PostFormValue("delete"))
 	if err != nil {
 		return nil, err

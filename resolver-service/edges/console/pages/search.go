@@ -39,8 +39,8 @@ func searchPage(r *request) (*content, error) {
 		return shown, nil
 	}
 	shown.Title, shown.Command = "Search: "+v.Query, "isthmus apps --search "+v.Query
-	for _, look := range []func(*searchView) error{r.searchApps, r.searchObjects, r.searchClusters, r.searchEvents} {
-		if err := look(v); err != nil {
+	for _, look := range []func(*request, *searchView) error{searchApps, searchObjects, searchClusters, searchEvents} {
+		if err := look(r, v); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +67,7 @@ func (v *searchView) add(f found) {
 	v.Groups = append(v.Groups, f)
 }
 
-func (r *request) searchApps(v *searchView) error {
+func searchApps(r *request, v *searchView) error {
 	all, matched, err := r.apps(&v1alpha1.AppsRequest{Search: v.Query, Most: mostFound})
 	f := found{Kind: "Apps", Of: matched, More: withQuery("/apps", "q", v.Query)}
 	for _, a := range all {
@@ -78,7 +78,7 @@ func (r *request) searchApps(v *searchView) error {
 	return err
 }
 
-func (r *request) searchObjects(v *searchView) error {
+func searchObjects(r *request, v *searchView) error {
 	all, matched, err := r.inForce(&v1alpha1.GetRequest{Search: v.Query, Most: mostFound})
 	f := found{Kind: "Objects", Of: matched, More: withQuery("/objects", "q", v.Query)}
 	for _, o := range all {
@@ -88,7 +88,7 @@ func (r *request) searchObjects(v *searchView) error {
 	return err
 }
 
-func (r *request) searchClusters(v *searchView) error {
+func searchClusters(r *request, v *searchView) error {
 	now, err := r.status()
 	f := found{Kind: "Clusters", More: "/links"}
 	for _, p := range now.GetPeers() {
@@ -100,7 +100,7 @@ func (r *request) searchClusters(v *searchView) error {
 	return err
 }
 
-func (r *request) searchEvents(v *searchView) error {
+func searchEvents(r *request, v *searchView) error {
 	all, err := r.events(r.now.Add(-lately))
 	f := found{Kind: "Events of the last day", More: withQuery("/events", "since", lately.String(), "q", v.Query)}
 	for _, e := range slices.Backward(all) {
