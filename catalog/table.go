@@ -29,9 +29,16 @@ type slot[V any] struct {
 	value V
 }
 
-// bucketFill is the average number of apps in a bucket before the table gets more buckets. It is
-// small enough to copy a bucket in well under a microsecond.
-const bucketFill = 16
+// bucketFill is the average number of apps in a bucket before a table of so many apps gets more
+// buckets. A change copies a bucket. In small tables buckets are smaller, since there are many such
+// tables, the views of apps, and one change may reach all of them. A large table with such buckets
+// would have too many to list.
+func bucketFill(apps int) int {
+	if apps <= 128 {
+		return 4
+	}
+	return 16
+}
 
 // seed is random for each process, so that nobody outside can choose colliding names.
 var seed = rand.Uint64()
@@ -147,13 +154,13 @@ func (t Table[V]) With(edits ...Edit[V]) Table[V] {
 		return t
 	}
 	next := Table[V]{t.buckets.copy(), t.count}
-	if len(edits) > t.count && len(edits) > 2*bucketFill*t.buckets.len() {
+	if len(edits) > t.count && len(edits) > 2*bucketFill(len(edits))*t.buckets.len() {
 		next.resize(t.count + len(edits)) // once, in advance
 	}
 	for i := range edits {
 		next.edit(&edits[i], &t)
 	}
-	if size := next.buckets.len(); next.count > 2*bucketFill*size || (size > 1 && next.count < bucketFill*size/4) {
+	if size, fill := next.buckets.len(), bucketFill(next.count); next.count > 2*fill*size || (size > 1 && next.count < fill*size/4) {
 		next.resize(next.count)
 	}
 	return next
@@ -257,7 +264,7 @@ func (t *Table[V]) resize(apps int) {
 // sized returns an empty table with buckets for the given number of apps.
 func sized[V any](apps int) Table[V] {
 	size := 1
-	for size*bucketFill < apps {
+	for size*bucketFill(apps) < apps {
 		size *= 2
 	}
 	return Table[V]{buckets: newBuckets[V](size)}

@@ -2,9 +2,12 @@ package process
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
@@ -43,6 +46,42 @@ func TestGarbageIsCollectedSoonerWhileTheServiceRuns(t *testing.T) {
 		})
 	}
 }
+
+// TestGarbageIsCollectedInQuiet makes less garbage than a collection in the midst of work waits for.
+func TestGarbageIsCollectedInQuiet(t *testing.T) {
+	t.Setenv("GOGC", "")
+	held := make([]byte, 64<<20)
+	var ready live.Value[bool]
+	ready.Store(true)
+	cycles := func() (n uint64) {
+		sample := []metrics.Sample{{Name: "/gc/cycles/forced:gc-cycles"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	await := func(before uint64, what string) {
+		for limit := time.Now().Add(time.Minute); cycles() == before; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatal(what)
+			}
+		}
+	}
+	before := cycles()
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- SaveMemory(ctx, &ready) }()
+	await(before, "nothing is collected at the start")
+	before = cycles()
+	garbage = make([]byte, 16<<20)
+	garbage = nil
+	await(before, "16 MiB of garbage beside 64 MiB are not collected")
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	runtime.KeepAlive(held)
+}
+
+var garbage []byte
 
 // percent is what SetGCPercent was last given.
 func percent() int {

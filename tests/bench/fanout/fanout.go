@@ -189,7 +189,7 @@ func byTurns(b *harness.B, changes int, servers ...*served) {
 				s.Took("first", seen[0])
 				s.Took("median", seen[len(seen)/2])
 				s.Took("last", seen[len(seen)-1])
-				b.Pause(40 * time.Millisecond)
+				b.Pause(200 * time.Millisecond) // with what its garbage costs
 			}))
 			s.Took("sidecars", harness.OwnCPU()-own)
 		}
