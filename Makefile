@@ -91,9 +91,8 @@ test-worlds:
 	$(SUMMED) --packages "$$(.ci/packages worlds | sort -r | tr '\n' ' ')" -- $(ALL) -p $(TEST_PACKAGES)
 test-alone:
 	$(SUMMED) --packages "$$(.ci/packages alone | tr '\n' ' ')" -- $(ALL) -p 1
-test-daprd: # what dials has the race detector, and the rest is compiled as daprd is
-	cd $(DAPRD_MODULE) && CGO_ENABLED=1 $(SUMMED) --packages ./dial -- $(ALL) -race -tags $(DAPRD_TAGS)
-	cd $(DAPRD_MODULE) && $(SUMMED) --packages "$$(go list ./... | grep -v /dial$$ | tr '\n' ' ')" -- $(ALL) -tags $(DAPRD_TAGS)
+test-daprd: # compiled as daprd is
+	cd $(DAPRD_MODULE) && $(SUMMED) --packages "$$(go list ./... | tr '\n' ' ')" -- $(ALL) -tags $(DAPRD_TAGS)
 
 # Packages that hold or import, also by their tests, a package with a file that differs from SINCE.
 SINCE ?= main
