@@ -79,6 +79,7 @@ func run(b *harness.B, p plan, only string) {
 		{Head: "first ms p50", Figure: "first", Format: "%.2f", Quantile: .5}, {Head: "median ms p50", Figure: "median", Format: "%.2f", Quantile: .5},
 		{Head: "last ms p50", Figure: "last", Format: "%.2f", Quantile: .5}, {Head: "last ms p99", Figure: "last", Format: "%.2f", Quantile: .99, Most: 10},
 		{Head: "CPU ms service", Figure: "cpu", Format: "%.2f", Quantile: .5}, {Head: "CPU ms sidecars", Figure: "sidecars", Format: "%.2f", Quantile: .5},
+		{Head: "bytes a sidecar", Figure: "bytes", Format: "%.0f", Quantile: .5, Times: 2},
 	})
 }
 
@@ -183,7 +184,7 @@ func byTurns(b *harness.B, changes int, servers ...*served) {
 			runtime.GC()
 		}
 		for _, s := range servers {
-			own := harness.OwnCPU()
+			own, written := harness.OwnCPU(), harness.Written(s.server.PID)
 			s.Took("cpu", harness.Spent(s.server.PID, func() {
 				seen := s.watch(b)
 				s.Took("first", seen[0])
@@ -192,6 +193,7 @@ func byTurns(b *harness.B, changes int, servers ...*served) {
 				b.Pause(200 * time.Millisecond) // with what its garbage costs
 			}))
 			s.Took("sidecars", harness.OwnCPU()-own)
+			s.Add("bytes", float64(harness.Written(s.server.PID)-written)/float64(len(s.reached)))
 		}
 	}
 	for _, s := range servers {

@@ -94,6 +94,13 @@ func Spent(pid int, do func()) time.Duration {
 	return CPU(pid) - before
 }
 
+// Written is how many bytes a process has written, to connections and files.
+func Written(pid int) (bytes uint64) {
+	_, after, _ := strings.Cut(string(Must(os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)))), "wchar: ")
+	Must(fmt.Sscan(after, &bytes))
+	return bytes
+}
+
 // OwnCPU is the CPU time that this process has had, without its children.
 func OwnCPU() time.Duration {
 	var u syscall.Rusage
