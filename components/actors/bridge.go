@@ -45,6 +45,9 @@ type Bridge struct {
 
 	view live.Value[*catalog.ActorView]
 
+	ending context.Context // ends calls that outlast the bridge
+	cut    context.CancelFunc
+
 	mu    sync.Mutex
 	peers map[string]*grpc.ClientConn // bridges of other clusters, by cluster
 }
@@ -63,6 +66,7 @@ func New(cfg *Config, version string, log *slog.Logger) (*Bridge, error) {
 		cfg: cfg, version: version, log: log, often: throttle.New(log, throttle.Interval), identity: source,
 		dialer: dial.New(log, trace.SpanFromContext, answerOf), peers: map[string]*grpc.ClientConn{},
 	}
+	b.ending, b.cut = context.WithCancel(context.Background())
 	b.metrics = newMetrics(b)
 	return b, nil
 }
@@ -80,7 +84,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 		defer cancel()
 		_ = provider.Shutdown(end) // it says so in the log
 	}()
@@ -185,8 +189,13 @@ func (b *Bridge) end(ctx context.Context, server *grpc.Server) {
 	select {
 	case <-ended:
 	case <-time.After(drainTimeout):
-		server.Stop()
-		<-ended
+		b.cut() // callers hear that their calls may have run, rather than lose the connection
+		select {
+		case <-ended:
+		case <-time.After(time.Second):
+			server.Stop()
+			<-ended
+		}
 	}
 }
 

@@ -40,6 +40,9 @@ func passthrough() resolver.Builder { return resolver.Get("passthrough") }
 // of an actor here from the bridge of another cluster.
 func (b *Bridge) CallActor(ctx context.Context, req *internalv1.InternalInvokeRequest) (res *internalv1.InternalInvokeResponse, err error) {
 	typ, start := req.GetActor().GetActorType(), time.Now()
+	if err := catalog.CheckActorType(typ); err != nil { // it goes to the log and to traces
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	by, ok := identity.FromContext(ctx)
 	callers := metadata.ValueFromIncomingContext(ctx, callerHeader)
 	way := outward
@@ -58,14 +61,23 @@ func (b *Bridge) CallActor(ctx context.Context, req *internalv1.InternalInvokeRe
 		return nil, status.Error(codes.Unavailable, "the bridge has not heard the resolver service yet")
 	}
 	for name := range req.GetMetadata() {
-		if lower := strings.ToLower(name); strings.HasPrefix(lower, headerPrefix) || slices.Contains(ownHeaders, lower) {
+		// Servers that make variables of headers, such as WSGI's, read both as one.
+		if lower := strings.ReplaceAll(strings.ToLower(name), "_", "-"); strings.HasPrefix(lower, headerPrefix) || slices.Contains(ownHeaders, lower) {
 			delete(req.Metadata, name)
 		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ending, cancel)()
 	if way == inward {
-		return b.takeIn(ctx, by, callers[0], req)
+		res, err = b.takeIn(ctx, by, callers[0], req)
+	} else {
+		res, err = b.passOn(ctx, by, req)
 	}
-	return b.passOn(ctx, by, req)
+	if c := status.Code(err); b.ending.Err() != nil && (c == codes.Canceled || c == codes.Unavailable) {
+		return nil, b.lost(typ, true, fmt.Sprintf("actor %s: this bridge ends", name(req)))
+	}
+	return res, err
 }
 
 // passOn passes a call on to the bridge of the cluster that owns the actor.
@@ -217,6 +229,9 @@ func (b *Bridge) callHost(ctx context.Context, req *internalv1.InternalInvokeReq
 // those by which Dapr's sidecars tell each other (pkg/actors/router).
 func hasMoved(err error) bool {
 	s := status.Convert(err)
+	if strings.Contains(s.Message(), "error from actor service") {
+		return false // an actor said it, so it has run
+	}
 	return s.Code() == codes.Internal && (strings.HasSuffix(s.Message(), "remote actor moved") || strings.HasSuffix(s.Message(), "placement is disseminating"))
 }
 
@@ -239,7 +254,11 @@ func errorName(outcome catalog.Outcome) string {
 
 // refuse is the error of a call that is not made. Its code is one that sidecars do not try again.
 func (b *Bridge) refuse(typ string, refusal *catalog.Refusal) error {
-	b.often.Warn(typ+refusal.Outcome.String(), "refused a call of an actor", "type", typ, "outcome", refusal.Outcome.String(), "why", refusal.Reason)
+	key := refusal.Outcome.String()
+	if view, _ := b.view.Load(); view != nil && (view.Import(typ) != nil || view.Owns(typ) != nil) {
+		key = typ + key // a caller may write any other
+	}
+	b.often.Warn(key, "refused a call of an actor", "type", typ, "outcome", refusal.Outcome.String(), "why", refusal.Reason)
 	code := codes.FailedPrecondition
 	if refusal.Outcome == catalog.Denied {
 		code = codes.PermissionDenied

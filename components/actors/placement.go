@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -31,6 +30,8 @@ type placement struct {
 	problem live.Value[error] // why it is not connected; nil: it is
 	leaving chan struct{}     // closed when the bridge is about to end: it hosts nothing any more
 	gone    chan struct{}     // closed once others know that
+
+	turn int // the replica to connect to next; run's alone
 
 	mu    sync.Mutex
 	conns map[hostKey]*hostConn
@@ -84,7 +85,9 @@ func (p *placement) connect(ctx context.Context) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up the placement service: %w; write its host:port in placement", err)
 	}
-	at := net.JoinHostPort(addresses[rand.N(len(addresses))], port)
+	slices.Sort(addresses) // a name server shuffles them
+	at := net.JoinHostPort(addresses[p.turn%len(addresses)], port)
+	p.turn++
 	return grpc.NewClient("passthrough:///"+at, grpc.WithNoProxy(), grpc.WithTransportCredentials(p.bridge.identity.ClientCredentials(p.bridge.cfg.Identity.Placement())),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxTable)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
@@ -328,7 +331,7 @@ type table struct {
 func newTable(from *placementv1.PlacementTables) *table {
 	t := &table{types: map[string]*ring{}, all: map[string]struct{}{}}
 	for typ, hosts := range from.GetEntries() {
-		r := &ring{points: int(min(from.GetReplicationFactor(), maxPoints))}
+		r := &ring{points: int(max(0, min(from.GetReplicationFactor(), maxPoints)))}
 		for _, address := range slices.Sorted(maps.Keys(hosts.GetLoadMap())) {
 			r.hosts = append(r.hosts, hostKey{address, hosts.GetLoadMap()[address].GetId()})
 			t.all[address] = struct{}{}

@@ -24,24 +24,28 @@ const (
 
 // follow keeps the view of the namespace's actors up to date until ctx ends.
 func (b *Bridge) follow(ctx context.Context) error {
-	target := b.cfg.Resolver
-	if !strings.HasPrefix(target, "unix:") {
-		target = "passthrough:///" + target
-	}
 	expect := identity.OneOf(identity.ServiceApp(b.cfg.ResolverNamespace, b.cfg.Cluster))
-	conn, err := grpc.NewClient(target, grpc.WithNoProxy(), grpc.WithTransportCredentials(b.identity.ClientCredentials(expect)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxView)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}))
-	if err != nil {
-		return fmt.Errorf("resolver %q: %w; want host:port or unix:///path", b.cfg.Resolver, err)
+	var replicas []*grpc.ClientConn
+	for address := range strings.SplitSeq(b.cfg.Resolver, ",") {
+		target := strings.TrimSpace(address)
+		if !strings.HasPrefix(target, "unix:") {
+			target = "passthrough:///" + target
+		}
+		conn, err := grpc.NewClient(target, grpc.WithNoProxy(), grpc.WithTransportCredentials(b.identity.ClientCredentials(expect)),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxView)),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
+		if err != nil {
+			return fmt.Errorf("resolver %q: %w; want host:port or unix:///path", address, err)
+		}
+		defer conn.Close()
+		replicas = append(replicas, conn)
 	}
-	defer conn.Close()
 	if b.identity.Wait(ctx) != nil {
 		return nil // ctx has ended
 	}
-	for failures := 0; ctx.Err() == nil; failures++ {
+	for turn, failures := 0, 0; ctx.Err() == nil; turn, failures = turn+1, failures+1 {
 		start := time.Now()
-		err := b.stream(ctx, conn)
+		err := b.stream(ctx, replicas[turn%len(replicas)])
 		if ctx.Err() != nil {
 			return nil
 		}
