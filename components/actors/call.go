@@ -58,7 +58,11 @@ func (b *Bridge) CallActor(ctx context.Context, req *internalv1.InternalInvokeRe
 		return nil, b.refuse(typ, &catalog.Refusal{Outcome: catalog.Denied, Reason: "the bridge needs mTLS to know who calls"})
 	}
 	if _, known := b.view.Load(); !known {
-		return nil, status.Error(codes.Unavailable, "the bridge has not heard the resolver service yet")
+		const why = "the bridge has not heard the resolver service yet"
+		if way == inward { // whose bridge would have to think that it may have run
+			return nil, b.lost(typ, false, why)
+		}
+		return nil, status.Error(codes.Unavailable, why) // a sidecar tries again
 	}
 	for name := range req.GetMetadata() {
 		// Servers that make variables of headers, such as WSGI's, read both as one.
