@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/internal/addresses"
 )
 
 const (
-	// maxReplicas bounds the addresses in a configuration, and those behind one name.
-	maxReplicas = 16
+	// maxReplicas bounds the addresses in a configuration.
+	maxReplicas = addresses.Most
 	// lookUpTime bounds one lookup of a name. It is tried again in the next round.
 	lookUpTime = 3 * time.Second
 )
@@ -44,15 +45,12 @@ func (r replica) authority() string {
 // stand for as many addresses as DNS has for them. They belong to the client's goroutine.
 type replicas struct {
 	configured []string
-	lookup     func(ctx context.Context, host string) ([]netip.Addr, error)
+	lookup     addresses.Lookup
 	known      map[string][]replica // by name in the configuration: what it stood for last
 }
 
 func newReplicas(configured []string) *replicas {
-	lookup := func(ctx context.Context, host string) ([]netip.Addr, error) {
-		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	}
-	return &replicas{configured: configured, lookup: lookup, known: map[string][]replica{}}
+	return &replicas{configured: configured, lookup: addresses.System, known: map[string][]replica{}}
 }
 
 // several tells whether there is more than one, as far as is known.
@@ -104,17 +102,11 @@ func (s *replicas) find(ctx context.Context, configured string) ([]replica, erro
 	if strings.HasPrefix(configured, "unix://") {
 		return []replica{{configured, configured}}, nil
 	}
-	host, port, err := net.SplitHostPort(configured)
-	if err != nil {
-		return nil, err // was checked
-	}
-	if _, err := netip.ParseAddr(host); err == nil {
-		return []replica{{configured, "passthrough:///" + configured}}, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
-	ips, err := s.lookup(ctx, host)
-	if err == nil && len(ips) == 0 {
+	all, err := addresses.Of(ctx, s.lookup, configured)
+	if err == nil && len(all) == 0 {
+		host, _, _ := net.SplitHostPort(configured)
 		err = fmt.Errorf("no address for %s", host)
 	}
 	if err != nil {
@@ -124,11 +116,8 @@ func (s *replicas) find(ctx context.Context, configured string) ([]replica, erro
 		return nil, fmt.Errorf("resolver service %s: look up its address: %w", configured, err)
 	}
 	var found []replica
-	for _, ip := range ips[:min(len(ips), maxReplicas)] {
-		r := replica{configured, "passthrough:///" + net.JoinHostPort(ip.Unmap().String(), port)}
-		if !slices.Contains(found, r) {
-			found = append(found, r)
-		}
+	for _, at := range all {
+		found = append(found, replica{configured, "passthrough:///" + at})
 	}
 	s.known[configured] = found
 	return slices.Clone(found), nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -30,8 +29,6 @@ type placement struct {
 	problem live.Value[error] // why it is not connected; nil: it is
 	leaving chan struct{}     // closed when the bridge is about to end: it hosts nothing any more
 	gone    chan struct{}     // closed once others know that
-
-	turn int // the replica to connect to next; run's alone
 
 	mu    sync.Mutex
 	conns map[hostKey]*hostConn
@@ -60,9 +57,9 @@ func (p *placement) run(ctx context.Context) {
 	if p.bridge.identity.Wait(ctx) != nil {
 		return // ctx has ended
 	}
-	for failures := 0; ctx.Err() == nil; failures++ {
+	for turn, failures := 0, 0; ctx.Err() == nil; turn, failures = turn+1, failures+1 {
 		start := time.Now()
-		err := p.stream(ctx)
+		err := p.stream(ctx, turn)
 		if ctx.Err() != nil {
 			return
 		}
@@ -75,32 +72,15 @@ func (p *placement) run(ctx context.Context) {
 	}
 }
 
-// connect connects to one replica of the placement service. One of them leads; the others refuse.
-func (p *placement) connect(ctx context.Context) (*grpc.ClientConn, error) {
-	host, port, err := net.SplitHostPort(p.bridge.cfg.Placement)
-	if err != nil {
-		return nil, err
-	}
-	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return nil, fmt.Errorf("look up the placement service: %w; write its host:port in placement", err)
-	}
-	slices.Sort(addresses) // a name server shuffles them
-	at := net.JoinHostPort(addresses[p.turn%len(addresses)], port)
-	p.turn++
-	return grpc.NewClient("passthrough:///"+at, grpc.WithNoProxy(), grpc.WithTransportCredentials(p.bridge.identity.ClientCredentials(p.bridge.cfg.Identity.Placement())),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxTable)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
-}
-
 // maxTable is the longest table that is read, in bytes.
 const maxTable = 64 << 20
 
-// stream follows one stream until it ends.
-func (p *placement) stream(ctx context.Context) error {
-	conn, err := p.connect(ctx)
+// stream follows one stream until it ends. One replica of the placement service leads; the others
+// refuse.
+func (p *placement) stream(ctx context.Context, turn int) error {
+	conn, err := p.bridge.replica(ctx, p.bridge.cfg.Placement, turn, maxTable, p.bridge.cfg.Identity.Placement())
 	if err != nil {
-		return err
+		return fmt.Errorf("placement: %w; write its host:port", err)
 	}
 	defer conn.Close()
 	ctx, end := context.WithCancel(ctx)
@@ -134,7 +114,7 @@ func (p *placement) stream(ctx context.Context) error {
 	}()
 	renewal := make(chan error, 1)
 	go func() { renewal <- p.bridge.identity.Renewal(stream.Context()) }()
-	leaving := p.leaving
+	leaving, settled := p.leaving, false // settled: all sidecars have the table
 	for {
 		_, _, viewChanged := p.bridge.view.Follow()
 		want := p.wanted()
@@ -145,7 +125,7 @@ func (p *placement) stream(ctx context.Context) error {
 				return recvError(stream, err)
 			}
 		}
-		if table, _ := p.table.Load(); leaving == nil && !table.has(p.self) && !closed(p.gone) {
+		if table, _ := p.table.Load(); leaving == nil && settled && !table.has(p.self) && !closed(p.gone) {
 			close(p.gone)
 		}
 		select {
@@ -154,6 +134,7 @@ func (p *placement) stream(ctx context.Context) error {
 				return err
 			}
 			_, told = p.table.Load()
+			settled = order.GetOperation() == "unlock"
 		case err := <-failed:
 			return err
 		case err := <-renewal:

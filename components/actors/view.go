@@ -1,8 +1,11 @@
 package actors
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/addresses"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
@@ -24,28 +28,12 @@ const (
 
 // follow keeps the view of the namespace's actors up to date until ctx ends.
 func (b *Bridge) follow(ctx context.Context) error {
-	expect := identity.OneOf(identity.ServiceApp(b.cfg.ResolverNamespace, b.cfg.Cluster))
-	var replicas []*grpc.ClientConn
-	for address := range strings.SplitSeq(b.cfg.Resolver, ",") {
-		target := strings.TrimSpace(address)
-		if !strings.HasPrefix(target, "unix:") {
-			target = "passthrough:///" + target
-		}
-		conn, err := grpc.NewClient(target, grpc.WithNoProxy(), grpc.WithTransportCredentials(b.identity.ClientCredentials(expect)),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxView)),
-			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
-		if err != nil {
-			return fmt.Errorf("resolver %q: %w; want host:port or unix:///path", address, err)
-		}
-		defer conn.Close()
-		replicas = append(replicas, conn)
-	}
 	if b.identity.Wait(ctx) != nil {
 		return nil // ctx has ended
 	}
 	for turn, failures := 0, 0; ctx.Err() == nil; turn, failures = turn+1, failures+1 {
 		start := time.Now()
-		err := b.stream(ctx, replicas[turn%len(replicas)])
+		err := b.stream(ctx, turn)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -58,8 +46,37 @@ func (b *Bridge) follow(ctx context.Context) error {
 	return nil
 }
 
+// replica connects to one of the places that addresses of a configuration stand for, each in its turn.
+func (b *Bridge) replica(ctx context.Context, configured string, turn, most int, expect func(identity.ID) error) (*grpc.ClientConn, error) {
+	var all []string
+	var failed error
+	for one := range strings.SplitSeq(configured, ",") {
+		if one = strings.TrimSpace(one); strings.HasPrefix(one, "unix:") {
+			all = append(all, one)
+			continue
+		}
+		stands, err := addresses.Of(ctx, addresses.System, one)
+		failed = errors.Join(failed, err)
+		for _, at := range stands {
+			all = append(all, "passthrough:///"+at)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("look up %s: %w", configured, cmp.Or(failed, errors.New("it has no address")))
+	}
+	slices.Sort(all) // a name server shuffles them
+	return grpc.NewClient(all[turn%len(all)], grpc.WithNoProxy(), grpc.WithTransportCredentials(b.identity.ClientCredentials(expect)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
+}
+
 // stream takes views from one stream until it ends.
-func (b *Bridge) stream(ctx context.Context, conn *grpc.ClientConn) error {
+func (b *Bridge) stream(ctx context.Context, turn int) error {
+	conn, err := b.replica(ctx, b.cfg.Resolver, turn, maxView, identity.OneOf(identity.ServiceApp(b.cfg.ResolverNamespace, b.cfg.Cluster)))
+	if err != nil {
+		return fmt.Errorf("resolver: %w", err)
+	}
+	defer conn.Close()
 	stream, err := v1alpha1.NewActorsClient(conn).Watch(ctx, &v1alpha1.ActorsRequest{Namespace: b.cfg.Namespace})
 	if err != nil {
 		return err

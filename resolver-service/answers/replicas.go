@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +21,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/addresses"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/callhealth"
 	"github.com/isthmus-mesh/isthmus/resolver-service/check/traffic"
@@ -32,7 +31,6 @@ const (
 	replicaPatience = 2 * time.Second // with one answer of another replica
 	replicaPause    = 5 * time.Second // between two questions for faults
 	replicaRetry    = 2 * time.Second // between two tries of one that is not reached, at most
-	mostReplicas    = 16              // behind one name
 	mostOfReplica   = 64 << 20        // bytes in a message
 )
 
@@ -42,7 +40,7 @@ type Replicas struct {
 	run       string // names this process
 	addresses []string
 	creds     credentials.TransportCredentials
-	lookup    func(ctx context.Context, host string) ([]netip.Addr, error)
+	lookup    addresses.Lookup
 
 	mu       sync.Mutex
 	conns    map[string]*grpc.ClientConn // by address
@@ -53,12 +51,9 @@ type Replicas struct {
 
 // NewReplicas knows replicas, this one among them or not, by host:port. A name stands for all its
 // addresses. creds let no server pass but a replica of this cluster.
-func NewReplicas(addresses []string, creds credentials.TransportCredentials) *Replicas {
+func NewReplicas(configured []string, creds credentials.TransportCredentials) *Replicas {
 	return &Replicas{
-		run: rand.Text(), addresses: addresses, creds: creds, conns: map[string]*grpc.ClientConn{}, answered: map[string]bool{},
-		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		},
+		run: rand.Text(), addresses: configured, creds: creds, lookup: addresses.System, conns: map[string]*grpc.ClientConn{}, answered: map[string]bool{},
 	}
 }
 
@@ -171,17 +166,12 @@ type target struct {
 func (r *Replicas) targets(ctx context.Context) (all []target, missing []*v1alpha1.MissingReplica) {
 	at := map[string]bool{}
 	for _, address := range r.addresses {
-		host, port, err := net.SplitHostPort(address)
-		if _, ip := netip.ParseAddr(host); err != nil || ip == nil {
-			at[address] = true
-			continue
-		}
-		ips, err := r.lookup(ctx, host)
+		stands, err := addresses.Of(ctx, r.lookup, address)
 		if err != nil {
 			missing = append(missing, &v1alpha1.MissingReplica{Address: address, Why: err.Error()})
 		}
-		for _, ip := range ips[:min(len(ips), mostReplicas)] {
-			at[net.JoinHostPort(ip.Unmap().String(), port)] = true
+		for _, one := range stands {
+			at[one] = true
 		}
 	}
 	r.mu.Lock()
