@@ -61,14 +61,13 @@ func (v *ActorView) Owns(typ string) *OwnedActors {
 	return &v.Owned[at]
 }
 
-// DomainOf is the trust domain that the apps of another cluster are of; empty: any.
-func (v *ActorView) DomainOf(cluster string) string {
-	for i := range v.Clusters {
-		if v.Clusters[i].Name == cluster {
-			return v.Clusters[i].Domain
-		}
+// Other has the facts about another cluster; nil where no object names it.
+func (v *ActorView) Other(name string) *ActorCluster {
+	at := slices.IndexFunc(v.Clusters, func(c ActorCluster) bool { return c.Name == name })
+	if at < 0 {
+		return nil
 	}
-	return ""
+	return &v.Clusters[at]
 }
 
 // Lead returns the cluster that a caller's call of an actor goes to, or why it goes nowhere. own
@@ -110,14 +109,13 @@ func (v *ActorView) Admit(by Principal, caller App, typ string) *Refusal {
 		return &Refusal{Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
 	}
 	from, ok := by.App.BridgeCluster()
-	at := slices.IndexFunc(v.Clusters, func(c ActorCluster) bool { return c.Name == from })
-	owned := v.Owns(typ)
+	other, owned := v.Other(from), v.Owns(typ)
 	switch {
 	case !ok || by.App.Namespace != v.Namespace || from == v.Cluster:
 		return refuse(Denied, "%s is not the bridge of another cluster for namespace %s; only such a bridge calls this one", by, v.Namespace)
-	case at < 0:
+	case other == nil:
 		return refuse(Denied, "%s is the bridge of cluster %s, and no Cluster object here has that name", by, from)
-	case v.Clusters[at].Domain != "" && by.Domain != "" && v.Clusters[at].Domain != by.Domain:
+	case other.Domain != "" && by.Domain != "" && other.Domain != by.Domain:
 		return refuse(Denied, "%s is not of the trust domain that the Cluster object %s names for its apps", by, from)
 	case caller.Namespace != v.Namespace:
 		return refuse(Denied, "%s of cluster %s is not of namespace %s, and only apps of a type's own namespace may call its actors", caller, from, v.Namespace)

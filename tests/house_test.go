@@ -79,6 +79,7 @@ func TestImportsPointDown(t *testing.T) {
 		"catalog":                               {},
 		"resolver-service/edges/console/login":  {"internal/atomicfile", "internal/settings", "internal/throttle"},
 		"internal/live":                         {},
+		"internal/addresses":                    {},
 		"internal/throttle":                     {},
 		"internal/traffic":                      {"api", "catalog"},
 		"internal/atomicfile":                   {},
@@ -88,7 +89,7 @@ func TestImportsPointDown(t *testing.T) {
 		"configstore/smimcs":                    {"catalog", "internal/strict"},
 		"configstore":                           {"api", "internal/atomicfile", "catalog", "internal/live", "internal/settings", "configstore", "internal/strict"},
 		"identity":                              {"api", "internal/atomicfile", "catalog", "internal/live", "identity", "internal/strict", "internal/throttle"},
-		"components/actors":                     {"api", "catalog", "components/dial", "identity", "internal/live", "internal/strict", "internal/throttle", "nameresolution", "resolver-service/authz/trustbundle", "tracing"},
+		"components/actors":                     {"api", "catalog", "components/dial", "identity", "internal/addresses", "internal/live", "internal/strict", "internal/throttle", "nameresolution", "resolver-service/authz/trustbundle", "tracing"},
 		"components/dial":                       {"catalog", "internal/live", "internal/traffic", "nameresolution", "resolver-service/sources/hosts/lookup", "tracing"},
 		"tracing":                               {"api", "catalog", "internal/settings", "internal/strict", "tracing"},
 		"resolver-service/topology":             {"catalog", "internal/live", "configstore", "internal/throttle", "resolver-service/topology/destination"},
@@ -96,7 +97,7 @@ func TestImportsPointDown(t *testing.T) {
 		"resolver-service/limits":               {"resolver-service/limits"},
 		"resolver-service/authz":                {"api", "catalog", "configstore/kubernetes/apiserver", "identity", "internal/live", "internal/strict", "internal/throttle", "resolver-service/authz"},
 		"resolver-service/process":              {"identity", "internal/live", "internal/throttle", "resolver-service/edges/edge"},
-		"nameresolution":                        {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/settings", "internal/strict", "internal/throttle", "internal/traffic", "tracing", "nameresolution"},
+		"nameresolution":                        {"api", "internal/atomicfile", "catalog", "internal/live", "configstore", "identity", "internal/addresses", "internal/settings", "internal/strict", "internal/throttle", "internal/traffic", "tracing", "nameresolution"},
 	}
 	edges := edgeFolders(t)
 	for path, p := range packages(t) {
@@ -221,6 +222,9 @@ func TestWhatStaysLightHasNoHeavyDependency(t *testing.T) {
 		for _, dep := range p.Deps {
 			if below(dep, "github.com/dapr/dapr") {
 				t.Errorf("%s depends on %s; daprd's code stays in components/daprd", path, dep)
+			}
+			if below(dep, module+"/api/dapr") && !below(path, "api/dapr", "components/actors", "cmd", "tests") {
+				t.Errorf("%s depends on %s; daprd, which links it, has Dapr's own messages of these names", path, dep)
 			}
 			if below(dep, "github.com/chromedp") && !below(path, "tests") {
 				t.Errorf("%s depends on %s; a browser is for tests", path, dep)

@@ -94,23 +94,21 @@ func (b *Bridge) Run(ctx context.Context) error {
 		return fmt.Errorf("listen for sidecars and other bridges: %w; name another address in listen", err)
 	}
 	defer listener.Close()
-	address, err := b.cfg.reached(listener.Addr())
-	if err != nil {
+	self := nameresolution.Instance{App: b.cfg.App(), Port: listener.Addr().(*net.TCPAddr).Port}
+	if self.Address, err = b.cfg.reached(listener.Addr()); err != nil {
 		return err
 	}
-	b.placement = newPlacement(b, net.JoinHostPort(address, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)))
+	b.placement = newPlacement(b, net.JoinHostPort(self.Address, strconv.Itoa(self.Port)))
 	// What calls under way need lasts until they have ended.
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	group, running := errgroup.WithContext(serving)
 	group.Go(func() error { return b.identity.Run(running) })
 	group.Go(func() error { return b.follow(running) })
-	if err := b.observe(running, group); err != nil {
-		return err
-	}
+	group.Go(func() error { return b.observe(running) })
 	group.Go(func() error {
 		defer end()
-		return b.run(ctx, running, listener)
+		return b.run(ctx, running, listener, self)
 	})
 	return group.Wait()
 }
@@ -120,7 +118,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 const drainTimeout = 5 * time.Second
 
 // run serves until ctx or running ends.
-func (b *Bridge) run(ctx, running context.Context, listener net.Listener) error {
+func (b *Bridge) run(ctx, running context.Context, listener net.Listener, self nameresolution.Instance) error {
 	b.resolver = nameresolution.New(nameresolution.Options{
 		Logger: b.log, Version: b.version, Runtime: "isthmus actors", Identity: b.identity,
 		Made: b.dialer.Made, Tap: b.dialer.Tap, Health: b.placement.health,
@@ -129,9 +127,6 @@ func (b *Bridge) run(ctx, running context.Context, listener net.Listener) error 
 	if b.cfg.Advertise != "" {
 		configuration["advertise"] = b.cfg.Advertise
 	}
-	host, port, _ := net.SplitHostPort(b.placement.self) // it was made of both
-	self := nameresolution.Instance{App: b.cfg.App(), Address: host}
-	self.Port, _ = strconv.Atoi(port)
 	if err := b.resolver.Init(ctx, configuration, self); err != nil {
 		return err
 	}
@@ -248,8 +243,12 @@ func (b *Bridge) peer(ctx context.Context, cluster string, app catalog.App) (*gr
 func (b *Bridge) isBridge(cluster string, app catalog.App) func(identity.ID) error {
 	return func(id identity.ID) error {
 		view, _ := b.view.Load()
-		if domain := view.DomainOf(cluster); id.App != app || domain != "" && domain != id.TrustDomain {
-			return fmt.Errorf("it is %s; want spiffe://%s/ns/%s/%s, the bridge of cluster %s", id, cmp.Or(domain, "<any>"), app.Namespace, app.ID, cluster)
+		other := view.Other(cluster)
+		if other == nil {
+			return fmt.Errorf("no Cluster object here is named %s any more", cluster)
+		}
+		if id.App != app || other.Domain != "" && other.Domain != id.TrustDomain {
+			return fmt.Errorf("it is %s; want spiffe://%s/ns/%s/%s, the bridge of cluster %s", id, cmp.Or(other.Domain, "<any>"), app.Namespace, app.ID, cluster)
 		}
 		return nil
 	}

@@ -89,7 +89,7 @@ func (b *Bridge) passOn(ctx context.Context, by identity.ID, req *internalv1.Int
 	typ := req.GetActor().GetActorType()
 	view, _ := b.view.Load()
 	domain, known := b.identity.Domain()
-	own := known && (domain == "" || domain == by.TrustDomain) || slices.Contains(view.Domains, by.TrustDomain)
+	own := known && domain == by.TrustDomain || slices.Contains(view.Domains, by.TrustDomain)
 	owner, refusal := view.Lead(own, catalog.Principal{Domain: by.TrustDomain, App: by.App}, typ)
 	if refusal != nil {
 		return nil, b.refuse(typ, refusal)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -87,7 +86,7 @@ func (b *Bridge) ready() error {
 }
 
 // observe serves metrics and health until ctx ends.
-func (b *Bridge) observe(ctx context.Context, group *errgroup.Group) error {
+func (b *Bridge) observe(ctx context.Context) error {
 	if b.cfg.Metrics == noMetrics {
 		return nil
 	}
@@ -106,13 +105,9 @@ func (b *Bridge) observe(ctx context.Context, group *errgroup.Group) error {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	group.Go(func() error {
-		defer stop()
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve metrics: %w", err)
-		}
-		return nil
-	})
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
 	return nil
 }

@@ -147,8 +147,6 @@ type PlacementTables struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// entries are by actor type.
 	Entries map[string]*PlacementTable `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// version is PlacementOrder.version as text, of Dapr before 1.17.
-	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// replication_factor is how many points on the ring a host has.
 	ReplicationFactor int64 `protobuf:"varint,4,opt,name=replication_factor,json=replicationFactor,proto3" json:"replication_factor,omitempty"`
 	unknownFields     protoimpl.UnknownFields
@@ -190,13 +188,6 @@ func (x *PlacementTables) GetEntries() map[string]*PlacementTable {
 		return x.Entries
 	}
 	return nil
-}
-
-func (x *PlacementTables) GetVersion() string {
-	if x != nil {
-		return x.Version
-	}
-	return ""
 }
 
 func (x *PlacementTables) GetReplicationFactor() int64 {
@@ -257,7 +248,6 @@ type Host struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name is host:port of its internal gRPC server.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Port int64  `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	// entities are the actor types that it hosts.
 	Entities []string `protobuf:"bytes,4,rep,name=entities,proto3" json:"entities,omitempty"`
 	// id is its app-id.
@@ -306,13 +296,6 @@ func (x *Host) GetName() string {
 		return x.Name
 	}
 	return ""
-}
-
-func (x *Host) GetPort() int64 {
-	if x != nil {
-		return x.Port
-	}
-	return 0
 }
 
 func (x *Host) GetEntities() []string {
@@ -365,10 +348,9 @@ const file_dapr_proto_placement_v1_placement_proto_rawDesc = "" +
 	"\x0ePlacementOrder\x12@\n" +
 	"\x06tables\x18\x01 \x01(\v2(.dapr.proto.placement.v1.PlacementTablesR\x06tables\x12\x1c\n" +
 	"\toperation\x18\x02 \x01(\tR\toperation\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion\"\x90\x02\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\xf6\x01\n" +
 	"\x0fPlacementTables\x12O\n" +
-	"\aentries\x18\x01 \x03(\v25.dapr.proto.placement.v1.PlacementTables.EntriesEntryR\aentries\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\x12-\n" +
+	"\aentries\x18\x01 \x03(\v25.dapr.proto.placement.v1.PlacementTables.EntriesEntryR\aentries\x12-\n" +
 	"\x12replication_factor\x18\x04 \x01(\x03R\x11replicationFactor\x1ac\n" +
 	"\fEntriesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12=\n" +
@@ -377,10 +359,9 @@ const file_dapr_proto_placement_v1_placement_proto_rawDesc = "" +
 	"\bload_map\x18\x03 \x03(\v24.dapr.proto.placement.v1.PlacementTable.LoadMapEntryR\aloadMap\x1aY\n" +
 	"\fLoadMapEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +
-	"\x05value\x18\x02 \x01(\v2\x1d.dapr.proto.placement.v1.HostR\x05value:\x028\x01\"\x86\x02\n" +
+	"\x05value\x18\x02 \x01(\v2\x1d.dapr.proto.placement.v1.HostR\x05value:\x028\x01\"\xf2\x01\n" +
 	"\x04Host\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\x03R\x04port\x12\x1a\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bentities\x18\x04 \x03(\tR\bentities\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12\x1b\n" +
 	"\tapi_level\x18\a \x01(\rR\bapiLevel\x12\x1c\n" +
