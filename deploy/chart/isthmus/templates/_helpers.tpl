@@ -59,6 +59,29 @@ dns:
   {{- end }}
 {{- end }}
 
+{{/* What pods of Isthmus may do, and the token by which Sentry knows them. */}}
+{{- define "isthmus.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "isthmus.containerSecurity" -}}
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "isthmus.sentryToken" -}}
+sources:
+- serviceAccountToken:
+    path: token
+    audience: spiffe://{{ .Values.dapr.trustDomain }}/ns/{{ .Values.dapr.namespace }}/dapr-sentry
+    expirationSeconds: 7200
+{{- end }}
+
 {{/* actors.yaml of the bridge in a namespace. */}}
 {{- define "isthmus.actors" -}}
 {{- $v := .root.Values -}}
