@@ -205,7 +205,32 @@ func (v clusterValidator) cluster(m *v1alpha1.Cluster) catalog.Object {
 		c.RampUp = v.duration("spec.rampUp", s, 0, MaxRampUp)
 	}
 	c.Trust = v.trust(spec.GetTrust())
+	c.Tunnel = v.tunnel(spec)
 	return c
+}
+
+// tunnel reads which of two clusters dials.
+func (v clusterValidator) tunnel(spec *v1alpha1.ClusterSpec) string {
+	const path = "spec.tunnel"
+	switch t := spec.GetTunnel(); t {
+	case "":
+		if v.there(path) {
+			v.refuse(path, "is empty", "write accept or dial, or leave it out")
+		}
+	case catalog.TunnelAccept:
+		if len(spec.GetGateways()) > 0 {
+			v.refuse("spec.gateways", "are of a cluster that dials this one by spec.tunnel, and so can't be reached", "leave gateways out, or tunnel")
+		}
+		return t
+	case catalog.TunnelDial:
+		if len(spec.GetGateways()) == 0 {
+			v.refuse("spec.gateways", "are missing, and spec.tunnel dials them", "write how the cluster is reached")
+		}
+		return t
+	default:
+		v.refuse(path, fmt.Sprintf("%q is neither accept nor dial", strict.Shorten(t)), "write accept where that cluster dials this one, dial where this one dials that, or leave it out")
+	}
+	return ""
 }
 
 func (v clusterValidator) clusterName(m *v1alpha1.Metadata, c *catalog.Cluster) {

@@ -86,6 +86,18 @@ type GatewayTable struct {
 	Cluster    string
 	Revision   uint64
 	Backends   Table[*Backend] // every exported app, even without a ready instance
+	// Tunnels has the apps that the clusters which dial this one export to it, by cluster.
+	Tunnels map[string]Table[struct{}]
+}
+
+// Tunnelled tells whether an app of another cluster is reached by a tunnel. A cluster's apps that
+// it does not export to this one are not, whoever asks.
+func (t *GatewayTable) Tunnelled(cluster string, app App) bool {
+	apps, ok := t.Tunnels[cluster]
+	if ok {
+		_, ok = apps.Get(app)
+	}
+	return ok
 }
 
 // Lookup finds the backend for a host name from SNI or :authority, and the part of it that the

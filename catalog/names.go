@@ -152,9 +152,15 @@ func (d Domain) LinkHost(cluster string) string {
 	return linkLabel + "." + cluster + "." + string(d)
 }
 
+// TunnelHost is the reserved host name at which a cluster's gateway takes tunnels.
+func (d Domain) TunnelHost(cluster string) string {
+	return tunnelLabel + "." + cluster + "." + string(d)
+}
+
 const (
-	peerLabel = "_resolver"
-	linkLabel = "_link"
+	peerLabel   = "_resolver"
+	linkLabel   = "_link"
+	tunnelLabel = "_tunnel"
 )
 
 // CheckProtocol is what "isthmus check" offers a gateway by ALPN. Where no server name arrives with
@@ -170,6 +176,12 @@ func (d Domain) IsPeerHost(host string) bool {
 // IsLinkHost tells whether host is [Domain.LinkHost] of the cluster.
 func (d Domain) IsLinkHost(cluster, host string) bool {
 	of, ok := d.reserved(linkLabel, host)
+	return ok && of == cluster
+}
+
+// IsTunnelHost tells whether host is [Domain.TunnelHost] of the cluster.
+func (d Domain) IsTunnelHost(cluster, host string) bool {
+	of, ok := d.reserved(tunnelLabel, host)
 	return ok && of == cluster
 }
 

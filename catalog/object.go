@@ -281,8 +281,15 @@ type Cluster struct {
 	StaleAfter    time.Duration // 0 in the object means DefaultStaleAfter here
 	RampUp        time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
 	Trust         Trust
+	Tunnel        string // TunnelAccept, TunnelDial, or empty: each dials the other
 	Source        Source
 }
+
+// The values of Cluster.Tunnel, for clusters of which only one can be reached.
+const (
+	TunnelAccept = "accept" // that cluster dials this one, and is called over its connections
+	TunnelDial   = "dial"   // this cluster dials that one
+)
 
 // Trust is what the certificate of a cluster's resolver service is checked against. The zero
 // value is this cluster's own roots, and any trust domain.

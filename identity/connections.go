@@ -6,10 +6,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
 // connections are the open connections that certificates have authenticated. Each ends when its
@@ -28,8 +29,10 @@ type trackedConn struct {
 	net.Conn
 	owner *connections
 	peer  bool         // to or from another cluster's resolver service
-	check func() error // fails if the connection would be refused now; set by track
-	end   *time.Timer  // closes the connection
+	lasts bool         // until its chain expires, also to or from a peer; see [Source.Prolong]
+	check func() error // fails if the connection would be refused now; set by track, and guarded by owner.mu
+	until time.Time
+	end   *time.Timer // closes the connection then
 }
 
 // Close ends the connection.
@@ -60,8 +63,9 @@ func (w *trackedConn) dead() bool {
 // newer certificate; see [renewIn].
 func (cs *connections) track(w *trackedConn, chain []*x509.Certificate, check func() error) error {
 	cs.mu.Lock()
-	w.check = check
-	w.end = time.AfterFunc(closeIn(chain, w.peer, time.Now()), func() { w.Close() })
+	in := closeIn(chain, w.peer && !w.lasts, time.Now())
+	w.check, w.until = check, time.Now().Add(in)
+	w.end = time.AfterFunc(in, func() { w.Close() })
 	if cs.open == nil {
 		cs.open = map[*trackedConn]struct{}{}
 	}
@@ -84,17 +88,38 @@ func (cs *connections) track(w *trackedConn, chain []*x509.Certificate, check fu
 // all of them, or only those of peers.
 func (cs *connections) recheck(peersOnly bool, ended func(net.Conn, error)) {
 	cs.mu.Lock()
-	all := slices.Collect(maps.Keys(cs.open))
-	cs.mu.Unlock()
-	for _, w := range all {
-		if peersOnly && !w.peer {
-			continue
+	checks := make(map[*trackedConn]func() error, len(cs.open))
+	for w := range cs.open {
+		if w.peer || !peersOnly {
+			checks[w] = w.check
 		}
-		if err := w.check(); err != nil {
+	}
+	cs.mu.Unlock()
+	for w, check := range checks {
+		if err := check(); err != nil {
 			ended(w, err)
 			w.Close()
 		}
 	}
+}
+
+// Prolong lets a connection live on by the certificates of a later one between the same two services.
+// It is false if the connection has ended.
+func (s *Source) Prolong(info, by credentials.AuthInfo) bool {
+	old, ok1 := info.(authInfo)
+	next, ok2 := by.(authInfo)
+	if !ok1 || !ok2 || old.id.App != next.id.App || old.peer != next.peer {
+		return false
+	}
+	cs := &s.connections
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if _, open := cs.open[old.conn]; !open || !old.conn.end.Stop() {
+		return false
+	}
+	old.conn.check, old.conn.until = next.conn.check, next.conn.until
+	old.conn.end.Reset(time.Until(old.conn.until))
+	return true
 }
 
 // errTrustChanged ends a connection whose principal has changed.

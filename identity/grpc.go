@@ -109,6 +109,7 @@ type authInfo struct {
 	id   ID               // of the other end
 	peer string           // see principal
 	own  *tls.Certificate // that this end has presented
+	conn *trackedConn
 }
 
 // Stranger is the error of a handshake with a peer without a Dapr app's certificate, such as a load

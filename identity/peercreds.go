@@ -37,6 +37,31 @@ func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	return s.server(true, s.verifyPeerClient)
 }
 
+// TunnelCredentials are [Source.PeerCredentials] for a connection that [Source.Prolong] keeps.
+func (s *Source) TunnelCredentials(cluster string) credentials.TransportCredentials {
+	creds := s.PeerCredentials(cluster)
+	if c, ok := creds.(*client); ok {
+		c.lasts = true
+	}
+	return creds
+}
+
+// TunnelingCredentials are [Source.PeeringCredentials] for connections that [Source.Prolong] keeps.
+func (s *Source) TunnelingCredentials() credentials.TransportCredentials {
+	creds := s.PeeringCredentials()
+	if c, ok := creds.(*server); ok {
+		c.lasts = true
+	}
+	return creds
+}
+
+// Peer returns the cluster whose resolver service a handshake with [Source.TunnelingCredentials] was
+// with.
+func Peer(info credentials.AuthInfo) (cluster string, ok bool) {
+	own, ok := info.(authInfo)
+	return own.peer, ok && own.peer != ""
+}
+
 // FromPeer returns the cluster whose resolver service makes a call, at a server with
 // [Source.PeeringCredentials].
 func FromPeer(ctx context.Context) (cluster string, ok bool) {
@@ -44,8 +69,7 @@ func FromPeer(ctx context.Context) (cluster string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	info, ok := p.AuthInfo.(authInfo)
-	return info.peer, ok && info.peer != ""
+	return Peer(p.AuthInfo)
 }
 
 // client is the client side of TLS. The embedded credentials answer everything but the handshake.
@@ -53,11 +77,12 @@ type client struct {
 	credentials.TransportCredentials
 	source *Source
 	peers  bool // servers are peers, which sometimes reconnect to present their newest certificate
+	lasts  bool // see trackedConn
 	verify func(chain []*x509.Certificate, at time.Time) error
 }
 
 func (s *Source) client(peers bool, verify func([]*x509.Certificate, time.Time) error) *client {
-	return &client{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), s, peers, verify}
+	return &client{TransportCredentials: credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), source: s, peers: peers, verify: verify}
 }
 
 // Clone makes a copy.
@@ -70,7 +95,7 @@ func (c *client) Clone() credentials.TransportCredentials {
 // ClientHandshake does a client's handshake.
 func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
+	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers, lasts: c.lasts}
 	cfg := s.clientTLS(func(cs tls.ConnectionState) error { return c.verify(cs.PeerCertificates, at) })
 	var own *tls.Certificate
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (_ *tls.Certificate, err error) {
@@ -81,7 +106,7 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 	if err != nil {
 		return nil, nil, err
 	}
-	info.own = own
+	info.own, info.conn = own, w
 	chain := info.State.PeerCertificates
 	if err := s.connections.track(w, chain, func() error { return c.verify(chain, at) }); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
@@ -94,6 +119,7 @@ type server struct {
 	credentials.TransportCredentials
 	source *Source
 	peers  bool // clients are peers, which sometimes reconnect to present their newest certificate
+	lasts  bool // see trackedConn
 	verify func(cs tls.ConnectionState, at time.Time) (principal, error)
 	shown  Certificate // nil: the source's own
 }
@@ -112,7 +138,7 @@ func (c *server) Clone() credentials.TransportCredentials {
 // ServerHandshake does a server's handshake.
 func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers}
+	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers, lasts: c.lasts}
 	var was principal
 	cfg := s.serverTLS(func(cs tls.ConnectionState) (err error) {
 		if _, err = s.usable(); err == nil {
@@ -133,7 +159,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		return nil, nil, err
 	}
-	info.peer, info.own = was.peer, own
+	info.peer, info.own, info.conn = was.peer, own, w
 	if err := s.connections.track(w, info.State.PeerCertificates, func() error {
 		now, err := c.verify(info.State, at)
 		if err == nil && now != was {

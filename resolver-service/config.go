@@ -171,6 +171,7 @@ type Gateway struct {
 	StallTimeout   time.Duration `yaml:"stallTimeout"`
 	AnswerTimeout  time.Duration `yaml:"answerTimeout"`
 	Advertise      []string      `yaml:"advertise"` // addresses at which other clusters reach it, for invitations
+	Internal       []string      `yaml:"internal"`  // addresses at which callers of this cluster reach it, for clusters that dial this one
 }
 
 // Log says which lines go to standard error, and how.
@@ -268,9 +269,9 @@ func (c *Config) dataDir() process.DataDir {
 	return process.DataDir{Path: c.DataDir, Cluster: c.Cluster, Replica: c.replica()}
 }
 
-// process is what the process listens with. A service without a gateway hands nothing over.
+// process is what the process listens with.
 func (c *Config) process() process.Config {
-	return process.Config{Edges: c.edges(), Dir: c.dataDir(), Cores: c.Cores, HandOver: c.Replicas == nil && c.Listen.Gateway != ""}
+	return process.Config{Edges: c.edges(), Dir: c.dataDir(), Cores: c.Cores, HandOver: c.Replicas == nil}
 }
 
 // written are the directories that the service always writes to.

@@ -118,13 +118,19 @@ func (c checker) checkGateway() {
 	checkCounts(c.doc, "gateway", map[string]int{
 		"maxConnections": c.Gateway.MaxConnections, "maxPerSource": c.Gateway.MaxPerSource, "maxHellos": c.Gateway.MaxHellos,
 	})
-	for i, address := range c.Gateway.Advertise {
-		if _, err := catalog.CheckGateway(address); err != nil {
-			c.doc.Refuse(fmt.Sprintf("gateway.advertise[%d]", i), err.Error(), "write host:port at which other clusters reach the gateway")
-		}
-	}
+	c.checkAddresses("gateway.advertise", c.Gateway.Advertise, "other clusters")
+	c.checkAddresses("gateway.internal", c.Gateway.Internal, "callers of this cluster")
 	if g := c.Gateway; g.MaxConnections > 0 && g.MaxPerSource > g.MaxConnections {
 		c.doc.Refuse("gateway.maxPerSource", fmt.Sprintf("%d is more than gateway.maxConnections", g.MaxPerSource), "write at most that, or leave it out for half of it")
+	}
+}
+
+// checkAddresses refuses what is no address of the gateway.
+func (c checker) checkAddresses(path string, addresses []string, whose string) {
+	for i, address := range addresses {
+		if _, err := catalog.CheckGateway(address); err != nil {
+			c.doc.Refuse(fmt.Sprintf("%s[%d]", path, i), err.Error(), "write host:port at which "+whose+" reach the gateway")
+		}
 	}
 }
 

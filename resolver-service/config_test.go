@@ -74,6 +74,7 @@ gateway:
   stallTimeout: 4s
   answerTimeout: 5s
   advertise: ["gw.east.example:15443"]
+  internal: ["gateway.isthmus:15443"]
 tracing: {otlp: {endpoint: "127.0.0.1:4317"}, sampleRatio: 0.5}
 development: {loopback: true}
 instances:
@@ -88,7 +89,7 @@ log: {level: debug, format: json}
 	if !reflect.DeepEqual(cfg.Listen, Listen{Resolver: "unix:///run/isthmus.sock", Gateway: "0.0.0.0:15443"}) {
 		t.Errorf("what listen does not name runs: %+v", cfg.Listen)
 	}
-	if !reflect.DeepEqual(cfg.Gateway, Gateway{true, []string{"10.0.0.0/8", "2001:db8::/32"}, 100, 50, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, []string{"gw.east.example:15443"}}) {
+	if !reflect.DeepEqual(cfg.Gateway, Gateway{true, []string{"10.0.0.0/8", "2001:db8::/32"}, 100, 50, 10, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, []string{"gw.east.example:15443"}, []string{"gateway.isthmus:15443"}}) {
 		t.Errorf("gateway %+v", cfg.Gateway)
 	}
 	if d := cfg.delegates(); len(d) != 2 || d[0].Most != 100 || d[0].Addresses[0].String() != "10.1.0.0/16" || d[0].Apps[1] != "finance/*" || !cfg.Development.Loopback {

@@ -77,7 +77,7 @@ func TestTheDocsHaveEveryMetric(t *testing.T) {
 	// These are there only once something has happened that this test does not bring about.
 	later := []string{"isthmus_peer_last_word_seconds", "isthmus_stream_refused_total", "isthmus_certificate_expires_timestamp_seconds", "isthmus_certificates_failing",
 		"isthmus_source_ready", "isthmus_source_failing_seconds", "isthmus_source_instances", "isthmus_source_refused",
-		"isthmus_peer_info", "isthmus_refused_calls_total", "isthmus_call_results_total", "isthmus_call_retries_total", "isthmus_call_duration_seconds", "isthmus_gateway_export_connections_open", "isthmus_gateway_export_connections_total", "isthmus_gateway_export_bytes_total"}
+		"isthmus_peer_info", "isthmus_peer_tunnels", "isthmus_peer_tunnel_streams", "isthmus_refused_calls_total", "isthmus_call_results_total", "isthmus_call_retries_total", "isthmus_call_duration_seconds", "isthmus_gateway_export_connections_open", "isthmus_gateway_export_connections_total", "isthmus_gateway_export_bytes_total"}
 	west.within("a refusal of the gateway, and a link to the peer", func() bool {
 		_, body := west.get("/metrics")
 		return strings.Contains(body, "isthmus_gateway_refusals_total") && strings.Contains(body, "isthmus_peer_state") && strings.Contains(body, "isthmus_check_findings")

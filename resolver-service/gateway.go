@@ -3,6 +3,7 @@ package resolverservice
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,10 +14,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway/relay"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/tunnel"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
@@ -35,10 +39,13 @@ type ingress struct {
 	linking    *grpc.Server      // of invited clusters; nil with grpc
 	invited    *authz.Dispatcher // their connections
 	links      *peering.Links
+
+	tunnels  tunnels
+	clusters *live.Value[[]*catalog.Cluster]
 }
 
 func (s *Service) buildIngress() (err error) {
-	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: func(ctx context.Context) { s.listeners.AwaitPredecessor(ctx, s.topology.Ready()) }, peers: s.peers, links: s.links}
+	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: func(ctx context.Context) { s.listeners.AwaitPredecessor(ctx, s.topology.Ready()) }, peers: s.peers, links: s.links, tunnels: s.tunnels, clusters: s.feed.Clusters()}
 	s.ingress = i
 	g, most := s.cfg.Gateway, s.listeners.Bounds().Of["gateway"]
 	cfg := gateway.Config{
@@ -46,14 +53,18 @@ func (s *Service) buildIngress() (err error) {
 		HelloTimeout: g.HelloTimeout, DialTimeout: g.DialTimeout, DrainTimeout: g.DrainTimeout, StallTimeout: g.StallTimeout, AnswerTimeout: g.AnswerTimeout,
 		MaxConnections: most, MaxPerSource: min(g.MaxPerSource, most), MaxHellos: g.MaxHellos, MaxPeers: maxPeers(process.OpenFiles()),
 	}
+	at, listens := s.Addr("gateway"), s.listeners.TCP("gateway") != nil
+	if !listens { // connections come by tunnels, if any
+		at, cfg.MaxConnections = &net.TCPAddr{}, min(most, max(process.OpenFiles()/4, 1))
+	}
 	switch {
-	case s.listeners.TCP("gateway") == nil:
-	case s.identity.Insecure(): // nobody could tell which peer calls
-		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give this service and theirs an identity; gateway.plaintext lets in calls alone")
-	default:
-		i.buildServer(s.access, s.Addr("gateway"))
-		i.buildLinking(s, s.Addr("gateway"))
+	case !s.identity.Insecure():
+		i.buildServer(s.access, at)
+		i.buildLinking(s, at)
 		cfg.Peers, cfg.Link, cfg.Linking = i.dispatcher.Dispatch, i.invited.Dispatch, s.link.Open
+		cfg.Tunnels, cfg.OpenTunnel = s.tunnels.accepter.Take, s.tunnels.open
+	case listens: // nobody could tell which peer calls
+		s.log.Warn("other clusters can't ask this one for its exports: identity is insecure; give this service and theirs an identity; gateway.plaintext lets in calls alone")
 	}
 	i.gateway, err = gateway.New(cfg)
 	return err
@@ -93,7 +104,7 @@ func (i *ingress) part() (edge.Part, error) {
 		})
 	}
 	if i.grpc != nil {
-		runs = append(runs, i.servePeers, i.serveLinking)
+		runs = append(runs, i.servePeers, i.serveLinking, i.serveTunnels)
 	}
 	for n, at := range i.apps {
 		name := appListener(n)
@@ -106,6 +117,84 @@ func (i *ingress) part() (edge.Part, error) {
 		})
 	}
 	return edge.Part{Run: edge.Together(runs...)}, nil
+}
+
+// serveTunnels serves what comes by tunnels until ctx ends and calls have finished.
+func (i *ingress) serveTunnels(ctx context.Context) error {
+	i.await(ctx)
+	defer context.AfterFunc(ctx, i.tunnels.accepter.Leave)()
+	dialer := i.tunnels.dialer
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- i.gateway.Serve(serving, dialer) }()
+	err := dialer.Run(ctx, i.clusters)
+	dialer.Leave()
+	end()
+	err = errors.Join(err, <-ended)
+	dialer.End()
+	return err
+}
+
+// tunnels are those of clusters of which only one can be reached. Without an identity there are none.
+type tunnels struct {
+	accepter *tunnel.Accepter
+	dialer   *tunnel.Dialer
+	internal []string // addresses of the gateway, for callers of this cluster
+}
+
+func (s *Service) newTunnels() tunnels {
+	if s.identity.Insecure() {
+		return tunnels{}
+	}
+	cfg := tunnel.Config{
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Identity: s.identity, Several: s.cfg.Replicas != nil, Log: s.log, Resolver: s.edges.resolver,
+	}
+	return tunnels{tunnel.NewAccepter(cfg), tunnel.NewDialer(cfg), s.cfg.internal(s.Addr("gateway"))}
+}
+
+func (t tunnels) run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster]) error {
+	if t.accepter == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return t.accepter.Run(ctx, clusters)
+}
+
+var errInsecure = errors.New("tunnels need an identity, and this service has none: it is insecure")
+
+// connect is for peering.
+func (t tunnels) connect(ctx context.Context, cluster string) (net.Conn, error) {
+	if t.accepter == nil {
+		return nil, errInsecure
+	}
+	return t.accepter.Connect(ctx, cluster)
+}
+
+// open is for callers of apps.
+func (t tunnels) open(ctx context.Context, cluster string) (relay.Conn, error) {
+	s, err := t.accepter.Open(ctx, cluster)
+	if err != nil {
+		return nil, err // and no Conn that is not nil
+	}
+	return s, nil
+}
+
+// addStatus adds the tunnels to the states of peers.
+func (t tunnels) addStatus(peers []*v1alpha1.PeerStatus) {
+	if t.accepter == nil {
+		return
+	}
+	t.accepter.AddStatus(peers)
+	t.dialer.AddStatus(peers)
+	for _, p := range peers {
+		if own := p.GetTunnel(); own.GetMode() == catalog.TunnelAccept {
+			p.Gateways = nil // it has none
+			if len(t.internal) == 0 {
+				own.Error = "no address is known at which callers of this cluster reach its own gateway, and the tunnels behind it"
+			}
+		}
+	}
 }
 
 // peersWithin is how long peers wait for the Cluster objects of a service that starts.
@@ -147,6 +236,15 @@ func (c *Config) advertised(at net.Addr) []string {
 		return nil
 	}
 	return []string{netip.AddrPortFrom(tcp.AddrPort().Addr().Unmap(), tcp.AddrPort().Port()).String()}
+}
+
+// internal are the addresses at which callers of this cluster reach its own gateway, as far as that
+// is known.
+func (c *Config) internal(at net.Addr) []string {
+	if len(c.Gateway.Internal) > 0 {
+		return c.Gateway.Internal
+	}
+	return c.advertised(at)
 }
 
 // Bounds of a meeting's messages: the largest has roots.

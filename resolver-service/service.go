@@ -60,6 +60,7 @@ type Service struct {
 	sources      sources
 	links        *peering.Links
 	peers        *peering.Server
+	tunnels      tunnels
 
 	registry    *prometheus.Registry
 	metrics     *admin.Metrics
@@ -211,10 +212,11 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	s.tunnels = s.newTunnels()
 	s.topology = topology.New(topology.Config{
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
 		PreferZone: s.cfg.preferZone(), Guard: guard, SelectionIsConsent: s.cfg.SelectionIsConsent, Declared: topology.Declared(s.cfg.Declared),
-		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations,
+		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations, Tunnels: s.tunnels.internal,
 		Events: s.events.Logger(),
 	}, s.log)
 	s.problems = &selfcheck.Problems{Dirs: s.cfg.written(), Name: s.cfg.Store.Name(), Store: s.store, Identity: &s.storeIdentity, Log: s.log}
@@ -223,6 +225,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.calling = traffic.New(s.cfg.Cluster, time.Now())
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
 	peers.Service = s.storeIdentity.Get
+	peers.Tunnel = s.tunnels.connect
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
@@ -282,6 +285,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("policies", s.policies.Run)
 	}
 	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.Start("tunnels", func(ctx context.Context) error { return s.tunnels.run(ctx, s.feed.Clusters()) })
 	core.Start("findings", func(ctx context.Context) error {
 		return s.findings.Run(ctx, func(ctx context.Context) (*check.Facts, error) {
 			facts, err := s.checks.Facts(ctx, s.status(), answers.Limit{})

@@ -29,6 +29,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.sources.addStatus(answer)
 	s.addRefusals(answer)
 	s.addUnreached(answer)
+	s.tunnels.addStatus(answer.Peers)
 	if s.cutOff != nil {
 		s.cutOff.AddStatus(answer)
 	}

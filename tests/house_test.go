@@ -186,7 +186,7 @@ const edgesFolder = "resolver-service/edges/"
 // service joins itself.
 func edgeFolders(t *testing.T) []string {
 	t.Helper()
-	all := []string{"resolver-service/objects", edgesFolder + "stream", edgesFolder + "gateway", edgesFolder + "peering"}
+	all := []string{"resolver-service/objects", edgesFolder + "stream", edgesFolder + "gateway", edgesFolder + "peering", edgesFolder + "tunnel"}
 	files, err := filepath.Glob("../" + edgesFolder + "*/edge.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no edge: %v", err)

@@ -78,6 +78,7 @@ func objectRules() map[string]func(*schema) {
 		"ClusterSpec.networkRanges": networkRanges,
 		"ClusterSpec.staleAfter":    func(s *schema) { duration(s, api.MinStaleAfter, api.MaxStaleAfter) },
 		"ClusterSpec.rampUp":        func(s *schema) { duration(s, 0, api.MaxRampUp) },
+		"ClusterSpec.tunnel":        func(s *schema) { s.Enum = []string{catalog.TunnelAccept, catalog.TunnelDial} },
 		"Trust":                     trust,
 		"Trust.domain":              trustDomain,
 		"Trust.appDomain":           trustDomain,

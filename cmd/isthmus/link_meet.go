@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -108,6 +107,7 @@ command says which sidecars still lack the other's roots.
 Without an argument, or with -, the invitation is read from standard input. As an argument it would
 be in lists of processes and in the shell's history.`,
 		Example: `  isthmus link accept
+  isthmus link accept --dial-out
   isthmus link accept --confirm < invitation
   isthmus link accept --out clusters/east.yaml < invitation`,
 		Args: arguments(cobra.MaximumNArgs(1)),
@@ -117,10 +117,9 @@ be in lists of processes and in the shell's history.`,
 	flags := &linkFlags{}
 	flags.add(cmd)
 	without := cmd.Flags().Bool("no-gateway", false, "no app there is to call this cluster, which then needs no gateway")
+	dialOut := cmd.Flags().Bool("dial-out", false, "this cluster can't be reached: it dials the other one, and is called over that connection")
+	cmd.MarkFlagsMutuallyExclusive("no-gateway", "dial-out", "gateway")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if *without && len(flags.gateways) > 0 {
-			return misused(errors.New("--gateway and --no-gateway exclude each other; keep one"))
-		}
 		invitation, err := secretArgument(cmd, args)
 		if err != nil {
 			return fmt.Errorf("read the invitation from standard input: %w", err)
@@ -135,7 +134,7 @@ be in lists of processes and in the shell's history.`,
 			l := &linking{cmd: cmd, conn: conn, flags: flags}
 			err := flags.ask(ctx, cmd, conn, func() error {
 				options := flags.options()
-				options.NoGateway = *without
+				options.NoGateway, options.DialOut = *without, *dialOut
 				stream, err := v1alpha1.NewLinkClient(conn).Accept(ctx, &v1alpha1.AcceptRequest{Invitation: invitation, Options: options})
 				return receive(stream, err, l.take)
 			})

@@ -114,6 +114,9 @@ func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 		if p.GetState() != "connected" {
 			all.add("peer", p.GetCluster(), p.GetState()+after(": ", p.GetError()), differs...)
 		}
+		if t := p.GetTunnel(); t != nil && (t.GetOpen() == 0 || t.GetError() != "") {
+			all.add("tunnel", p.GetCluster(), tunnels(t, now), age(t.GetSinceUnixMs(), now))
+		}
 		if p.GetSecondService() != "" {
 			all.add("peer", p.GetCluster(), p.GetSecondService(), differs...)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // peers writes a line for each peer, those first that are not well, and below them what is to be
@@ -47,7 +48,7 @@ type PeerLine struct {
 func PeerLineOf(p *v1alpha1.PeerStatus, now time.Time) PeerLine {
 	return PeerLine{
 		Cluster: p.GetCluster(), State: p.GetState(), For: age(p.GetSinceUnixMs(), now), LastWord: lastWord(p, now), Lease: leaseColumn(p, now),
-		Exports: number(p.GetExports()), Ready: number(p.GetReady()), HearsUs: hearsColumn(p), Gateways: gatewaysLine(p.GetGateways()),
+		Exports: number(p.GetExports()), Ready: number(p.GetReady()), HearsUs: hearsColumn(p), Gateways: tunnelsColumn(p),
 		Lapses: number(p.GetLapses()), LastLapse: lastLapse(p, now), Version: p.GetVersion(), Well: rank(p) == 1,
 	}
 }
@@ -218,10 +219,33 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	if p.GetUnreachedBy() > 0 {
 		all = append(all, [2]string{"callers", unreached(p, now)})
 	}
+	if p.GetTunnel() != nil {
+		all = append(all, [2]string{"tunnels", tunnels(p.GetTunnel(), now)})
+	}
 	return append(all,
 		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
 		[2]string{"hears us", hears(p)},
 		[2]string{"asks us", asks(p, now)})
+}
+
+// tunnels are those to or from a peer.
+func tunnels(t *v1alpha1.TunnelStatus, now time.Time) string {
+	who := "this cluster dials it"
+	if t.GetMode() == catalog.TunnelAccept {
+		who = "it dials this cluster"
+	}
+	if t.GetOpen() == 0 {
+		return fmt.Sprintf("%s; none is open for %s%s", who, age(t.GetSinceUnixMs(), now), after(": ", t.GetError()))
+	}
+	return fmt.Sprintf("%s; %d open, the first for %s, with %d streams%s", who, t.GetOpen(), age(t.GetSinceUnixMs(), now), t.GetStreams(), after("; ", t.GetError()))
+}
+
+// tunnelsColumn stands in place of gateways that a peer has not.
+func tunnelsColumn(p *v1alpha1.PeerStatus) string {
+	if t := p.GetTunnel(); t.GetMode() == catalog.TunnelAccept {
+		return fmt.Sprintf("%d tunnels", t.GetOpen())
+	}
+	return gatewaysLine(p.GetGateways())
 }
 
 func hears(p *v1alpha1.PeerStatus) string {

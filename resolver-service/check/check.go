@@ -133,6 +133,7 @@ var Table = []Check{
 	{Name: "peer-roots-here", gateway: rootsHere},
 	{Name: "peer-roots-there", gateway: rootsThere},
 	{Name: "peer-link"}, // of the gateways' results and of the peer's status: see peers
+	{Name: "peer-tunnel", look: lostTunnels},
 	{Name: "peer-elsewhere", look: lostPeers},
 	{Name: "peer-one-way", look: oneWay},
 	{Name: "peer-apps"}, // of one peer, behind its gateways: see peer

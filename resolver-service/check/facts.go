@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -297,6 +298,28 @@ func peerNames(f *Facts) (all []Result) {
 			found, fix := split(text)
 			all = append(all, Result{Level: level, Kind: ofPeer, Name: p.GetCluster(), Found: found, Fix: fix})
 		}
+	}
+	return all
+}
+
+// lostTunnels finds clusters without the tunnels that one of the two is called by.
+func lostTunnels(f *Facts) (all []Result) {
+	for _, p := range f.Status.GetPeers() {
+		t := p.GetTunnel()
+		if t == nil || t.GetOpen() > 0 && t.GetError() == "" {
+			continue
+		}
+		r := Result{Level: Fail, Kind: ofPeer, Name: p.GetCluster(), Found: t.GetError(), Fix: "write gateway.internal into isthmus.yaml"}
+		switch {
+		case t.GetOpen() > 0:
+		case t.GetMode() == catalog.TunnelAccept:
+			r.Found = "no tunnel: it dials this cluster, and can't be called until it does; " + cmp.Or(t.GetError(), "it has never done so")
+			r.Fix = "run isthmus check there; its Cluster object of this one needs gateways and tunnel: dial"
+		default:
+			r.Found = "no tunnel: it can't call this cluster; " + cmp.Or(t.GetError(), "it was never reached")
+			r.Fix = "see the checks of its gateways, and that its Cluster object of this one has tunnel: accept"
+		}
+		all = append(all, r)
 	}
 	return all
 }

@@ -28,7 +28,8 @@ func (s *Server) describe(o *v1alpha1.LinkOptions) (*v1alpha1.MeetDescription, e
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	d := &v1alpha1.MeetDescription{Cluster: s.cfg.Cluster, Domain: string(s.cfg.Domain), TrustDomain: domain, Roots: string(roots)}
-	if o.GetNoGateway() {
+	d.DialsOut = o.GetDialOut()
+	if o.GetNoGateway() || d.DialsOut {
 		return d, nil
 	}
 	gateways := o.GetGateways()
@@ -81,10 +82,16 @@ type target struct {
 
 // clusterOf is the object for a cluster that describes itself. Clusters that share an authority
 // need no roots in it.
-func (s *Server) clusterOf(d *v1alpha1.MeetDescription) (*catalog.Cluster, error) {
+func (s *Server) clusterOf(d *v1alpha1.MeetDescription, o *v1alpha1.LinkOptions) (*catalog.Cluster, error) {
 	c := &catalog.Cluster{
 		Name: d.GetCluster(), Gateways: d.GetGateways(), Trust: trustOf(d),
 		StaleAfter: catalog.DefaultStaleAfter, RampUp: catalog.DefaultRampUp,
+	}
+	switch {
+	case o.GetDialOut():
+		c.Tunnel = catalog.TunnelDial
+	case d.GetDialsOut():
+		c.Tunnel, c.Gateways = catalog.TunnelAccept, nil
 	}
 	own, _, err := s.cfg.Identity.Authority()
 	if err != nil {
@@ -106,7 +113,7 @@ func (s *Server) clusterOf(d *v1alpha1.MeetDescription) (*catalog.Cluster, error
 
 // prepare compares the object with the store, and tries it out. It writes nothing.
 func (s *Server) prepare(ctx context.Context, d *v1alpha1.MeetDescription, o *v1alpha1.LinkOptions) (*target, error) {
-	c, err := s.clusterOf(d)
+	c, err := s.clusterOf(d, o)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +161,7 @@ func (t *target) over(stored *v1alpha1.StoredObject, replace bool) error {
 	held := object.(*catalog.Cluster)
 	t.revision = stored.GetRevision()
 	t.object.Trust.AppDomain = held.Trust.AppDomain
-	if slices.Equal(held.Gateways, t.object.Gateways) && held.Trust == t.object.Trust {
+	if slices.Equal(held.Gateways, t.object.Gateways) && held.Trust == t.object.Trust && held.Tunnel == t.object.Tunnel {
 		t.unchanged, t.object = true, held
 		return nil
 	}
@@ -162,7 +169,10 @@ func (t *target) over(stored *v1alpha1.StoredObject, replace bool) error {
 		return refuse(Exists, "Cluster "+held.Name)
 	}
 	next := *held
-	next.Gateways, next.Trust = t.object.Gateways, t.object.Trust
+	next.Gateways, next.Trust, next.Tunnel = t.object.Gateways, t.object.Trust, t.object.Tunnel
+	if next.Tunnel == catalog.TunnelAccept {
+		next.AppGateways = nil
+	}
 	t.object = &next
 	return nil
 }

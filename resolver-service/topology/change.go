@@ -27,6 +27,9 @@ type Config struct {
 	PreferZone         bool // callers prefer instances of their own zone, unless their selection says otherwise
 	// Kubernetes has the gateway take the names of Dapr's services there; empty: none.
 	Kubernetes catalog.Kubernetes
+	// Tunnels are the addresses of this cluster's own gateway for callers here, which reach clusters
+	// by it that dial this one.
+	Tunnels []string
 	// Destinations are the rules for the addresses of exported apps, and for those that peers
 	// on the same network name. Sources hold instances to them before they come here.
 	Destinations *destination.Rules

@@ -71,9 +71,9 @@ func allowTo(all []catalog.Allow, peer string) (allow []catalog.Allow) {
 // flushExports brings the gateway's table and the peers' views up to date.
 func (x *exportTables) flushExports(d *dirty, u *Update) {
 	backends := x.backendEdits(d.exports)
-	if len(backends) > 0 || d.all {
+	if len(backends) > 0 || len(d.tunnels) > 0 || d.all {
 		next := *x.gateway
-		next.Revision, next.Backends = u.Revision, next.Backends.With(backends...)
+		next.Revision, next.Backends, next.Tunnels = u.Revision, next.Backends.With(backends...), x.tunnels(d)
 		x.gateway = &next
 		u.Gateway = x.gateway
 	}
@@ -95,6 +95,31 @@ func (x *exportTables) flushExports(d *dirty, u *Update) {
 		x.peers[peer] = &PeerView{Revision: u.Revision, Exports: view.Exports.With(edits...)}
 		u.Peers[peer] = x.peers[peer]
 	}
+}
+
+// tunnels are the apps that the gateway passes calls on to by tunnels.
+func (x *exportTables) tunnels(d *dirty) map[string]catalog.Table[struct{}] {
+	next := maps.Clone(x.gateway.Tunnels)
+	for c, touched := range d.tunnels {
+		if !c.tunnelled() || x.clusters[c.name] != c {
+			delete(next, c.name)
+			continue
+		}
+		table, had := next[c.name]
+		if !had {
+			touched = c.exports
+		}
+		var edits []catalog.Edit[struct{}]
+		for n := range touched {
+			_, exported := c.exports[n]
+			edits = append(edits, catalog.Edit[struct{}]{App: n.app, Remove: !exported})
+		}
+		if next == nil {
+			next = map[string]catalog.Table[struct{}]{}
+		}
+		next[c.name] = table.With(edits...)
+	}
+	return next
 }
 
 func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*catalog.Backend] {

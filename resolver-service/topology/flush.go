@@ -14,10 +14,11 @@ type dirty struct {
 	presents   map[*node]struct{} // in the view of apps without a selection
 	exports    map[*node]struct{} // in the gateway's table and for peers
 	peers      map[string]struct{}
-	callers    map[netip.Addr]struct{}     // who has the IP address
-	clusters   bool                        // Cluster objects
-	actorTypes map[catalog.Actors]struct{} // for peers
-	actors     map[string]struct{}         // namespaces, for their bridges
+	callers    map[netip.Addr]struct{}         // who has the IP address
+	clusters   bool                            // Cluster objects
+	actorTypes map[catalog.Actors]struct{}     // for peers
+	actors     map[string]struct{}             // namespaces, for their bridges
+	tunnels    map[*cluster]map[*node]struct{} // apps that are reached by a tunnel, or were
 }
 
 func (d *dirty) reset() {
@@ -25,6 +26,7 @@ func (d *dirty) reset() {
 		entries: map[*node]map[*node]struct{}{}, selections: map[*node]struct{}{}, presents: map[*node]struct{}{},
 		exports: map[*node]struct{}{}, peers: map[string]struct{}{},
 		callers: map[netip.Addr]struct{}{}, actorTypes: map[catalog.Actors]struct{}{}, actors: map[string]struct{}{},
+		tunnels: map[*cluster]map[*node]struct{}{},
 	}
 }
 
@@ -35,6 +37,16 @@ func (d *dirty) entry(caller, callee *node) {
 		d.entries[caller] = callees
 	}
 	callees[callee] = struct{}{}
+}
+
+// tunnel marks apps of a cluster in the gateway's table. Of a cluster that is new there, all are.
+func (d *dirty) tunnel(c *cluster, apps ...*node) {
+	if d.tunnels[c] == nil {
+		d.tunnels[c] = map[*node]struct{}{}
+	}
+	for _, n := range apps {
+		d.tunnels[c][n] = struct{}{}
+	}
 }
 
 func (d *dirty) selection(n *node) { d.selections[n] = struct{}{} }
@@ -137,6 +149,11 @@ func (g *Graph) markAll(d *dirty) {
 		}
 		if n.export != nil {
 			d.exports[n] = struct{}{}
+		}
+	}
+	for _, c := range g.clusters {
+		if c.tunnelled() {
+			d.tunnel(c)
 		}
 	}
 }

@@ -111,6 +111,9 @@ func (im *imports) setRemote(c *cluster, n *node, export *PeerExport) {
 	for caller := range n.callers {
 		im.dirty.entry(caller, n)
 	}
+	if c.tunnelled() && (old == nil) != (export == nil) {
+		im.dirty.tunnel(c, n)
+	}
 	im.release(n)
 }
 

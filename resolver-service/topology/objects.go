@@ -201,8 +201,16 @@ func (ss *selections) setExport(n *node, next *catalog.AppExport) {
 // setCluster reaches the routes that name the cluster, the apps that it exports, and
 // what is told to it as a peer.
 func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
-	old, near := c.object, ss.onNetwork(c)
+	old, near, tunnelled := c.object, ss.onNetwork(c), c.tunnelled()
+	if next != nil && next.Tunnel == catalog.TunnelAccept {
+		by := *next
+		by.Gateways = ss.cfg.Tunnels
+		next = &by
+	}
 	c.object = next
+	if c.tunnelled() != tunnelled {
+		ss.dirty.tunnel(c)
+	}
 	now := ss.onNetwork(c)
 	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
 		ss.imports.networkChanged(c, now)
@@ -220,6 +228,9 @@ func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
 	}
 	ss.releaseCluster(c)
 }
+
+// tunnelled tells whether the cluster dials this one, and is called by its tunnels.
+func (c *cluster) tunnelled() bool { return c.object != nil && c.object.Tunnel == catalog.TunnelAccept }
 
 // dirtyCluster marks every entry with a route through the cluster.
 func (ns *nodes) dirtyCluster(c *cluster) { c.eachCall(ns.dirty.entry) }

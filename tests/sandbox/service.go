@@ -28,7 +28,7 @@ type ServiceOptions struct {
 	Name    string // in messages and of the log; "isthmus-<cluster>" by default
 	Cluster string
 	Store   map[string]any // an embedded store in the sandbox's directory by default
-	Gateway string         // where its gateway listens, host:port
+	Gateway string         // where its gateway listens, host:port, or NoGateway
 	Sentry  *Sentry        // identity from it; nil: insecure, or from Authority
 	// Authority gives the service a certificate in files, without a Sentry.
 	Authority *Authority
@@ -38,6 +38,9 @@ type ServiceOptions struct {
 	Env       []string
 	Secrets   string // see [Command]
 }
+
+// NoGateway is for a service whose gateway listens nowhere.
+const NoGateway = "none"
 
 // Service starts an Isthmus service and waits until it is ready.
 func (s *Sandbox) Service(ctx context.Context, o ServiceOptions) (*Service, error) {
@@ -129,6 +132,9 @@ func (o *ServiceOptions) configuration(s *Service, dir string) map[string]any {
 	}
 	if o.Traces != "" {
 		c["tracing"] = map[string]any{"otlp": map[string]any{"endpoint": o.Traces}, "sampleRatio": 1}
+	}
+	if o.Gateway == NoGateway {
+		delete(c["listen"].(map[string]any), "gateway")
 	}
 	maps.Copy(c["listen"].(map[string]any), o.Listen)
 	maps.Copy(c, o.Settings)

@@ -23,6 +23,12 @@ type domains struct {
 
 func twoDomains(t *testing.T) *domains {
 	t.Helper()
+	return twoDomainsWith(t, nil)
+}
+
+// twoDomainsWith adds to the options of each.
+func twoDomainsWith(t *testing.T, more map[string]sandbox.ClusterOptions) *domains {
+	t.Helper()
 	needsBinaries(t)
 	s, err := sandbox.New(t.TempDir(), quiet)
 	if err != nil {
@@ -38,7 +44,9 @@ func twoDomains(t *testing.T) *domains {
 		if d.roots[name], err = sandbox.NewAuthority(); err != nil {
 			t.Fatal(err)
 		}
-		*c, err = s.Cluster(meshtest.Within(t, meshtest.Patience), sandbox.ClusterOptions{Name: name, Authority: d.roots[name], TrustDomain: name + ".example"})
+		o := more[name]
+		o.Name, o.Authority, o.TrustDomain = name, d.roots[name], name+".example"
+		*c, err = s.Cluster(meshtest.Within(t, meshtest.Patience), o)
 		if err != nil {
 			t.Fatal(err)
 		}

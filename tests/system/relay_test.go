@@ -104,14 +104,21 @@ func (r *relay) hold() (release func()) {
 	})
 }
 
-// kill breaks every connection off, as a machine does that dies.
-func (r *relay) kill() {
-	r.retire()
+// cut breaks every connection off, and takes others.
+func (r *relay) cut() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for conn := range r.conns {
 		_ = conn.(*net.TCPConn).SetLinger(0)
 		conn.Close()
 	}
+}
+
+// kill breaks every connection off, as a machine does that dies.
+func (r *relay) kill() {
+	r.retire()
+	r.cut()
+	r.mu.Lock()
 	r.conns = nil
 	r.mu.Unlock()
 	r.users.Wait()

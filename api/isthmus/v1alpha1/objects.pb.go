@@ -567,6 +567,10 @@ type ClusterSpec struct {
 	// Where its instances may be on a shared network, such as "10.2.0.0/16". An address
 	// that it names outside of these is refused. Omitted: anywhere.
 	NetworkRanges []string `protobuf:"bytes,6,rep,name=network_ranges,json=networkRanges,proto3" json:"network_ranges,omitempty"`
+	// Which of the two dials, where one of them can't be reached from the other. "accept": that
+	// cluster dials this one's gateway, and calls to it go back over its connections; it has no
+	// gateways. "dial": this cluster does that at the gateways. Omitted: each dials the other.
+	Tunnel        string `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +645,13 @@ func (x *ClusterSpec) GetNetworkRanges() []string {
 		return x.NetworkRanges
 	}
 	return nil
+}
+
+func (x *ClusterSpec) GetTunnel() string {
+	if x != nil {
+		return x.Tunnel
+	}
+	return ""
 }
 
 // Trust says whose certificate a cluster's resolver service has. It holds for that
@@ -1583,7 +1594,7 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x121\n" +
-	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xee\x01\n" +
+	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\x86\x02\n" +
 	"\vClusterSpec\x125\n" +
 	"\bgateways\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.GatewayR\bgateways\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1f\n" +
@@ -1591,7 +1602,8 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"staleAfter\x12\x17\n" +
 	"\aramp_up\x18\x04 \x01(\tR\x06rampUp\x12-\n" +
 	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\x12%\n" +
-	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\"T\n" +
+	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\x12\x16\n" +
+	"\x06tunnel\x18\a \x01(\tR\x06tunnel\"T\n" +
 	"\x05Trust\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
 	"\x05roots\x18\x02 \x01(\tR\x05roots\x12\x1d\n" +

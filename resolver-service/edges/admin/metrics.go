@@ -37,6 +37,8 @@ var (
 	peerGateways  = describe("peer_gateways", "Gateways of a peer, by how this service finds them.", "peer", "state")
 	peerExports   = describe("peer_exports", "Apps that a peer exports to this cluster.", "peer")
 	peerLapses    = describe("peer_lapses_total", "How often the lease of a peer has run out since the service started.", "peer")
+	peerTunnels   = describe("peer_tunnels", "Tunnels of a cluster of which one dials the other that are open.", "peer", "mode")
+	peerStreams   = describe("peer_tunnel_streams", "Connections that they carry now.", "peer", "mode")
 	peerUnreached = describe("peer_unreached_callers", "Sidecars that say that they don't reach a cluster which is heard or was.", "peer")
 	certExpires   = describe("certificate_expires_timestamp_seconds", "When the first certificate of a use runs out, as Unix time.", "use", "peer")
 	certsFailing  = describe("certificates_failing", "Certificates of a use that can't be used, or not be renewed: then the one before stands.", "use", "peer")
@@ -80,7 +82,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		buildInfo, revisionNow, revisionAge, apps, instances, objects, objectsBad, exports,
 		identityReady, storeReady, storeFailing, peerState, peerLastWord, peerInfo, peerGateways, peerExports,
-		peerLapses, peerUnreached, certExpires, certsFailing, sourceState, sourceFailing, sourceHas, sourceBad,
+		peerLapses, peerTunnels, peerStreams, peerUnreached, certExpires, certsFailing, sourceState, sourceFailing, sourceHas, sourceBad,
 	} {
 		out <- d
 	}
@@ -156,6 +158,10 @@ func collectPeers(peers []*v1alpha1.PeerStatus, gauge func(d *prometheus.Desc, v
 		}
 		gauge(peerExports, float64(p.GetExports()), p.GetCluster())
 		gauge(peerUnreached, float64(p.GetUnreachedBy()), p.GetCluster())
+		if t := p.GetTunnel(); t != nil {
+			gauge(peerTunnels, float64(t.GetOpen()), p.GetCluster(), t.GetMode())
+			gauge(peerStreams, float64(t.GetStreams()), p.GetCluster(), t.GetMode())
+		}
 	}
 }
 

@@ -175,7 +175,7 @@ func (a *acceptor) passAtOnce(client int, first []byte, as *admitted) bool {
 		return false
 	}
 	to, refused := a.route(greeting{host: host})
-	if refused != nil || to.ofPeers() || !a.inflight.add(as, first) {
+	if refused != nil || to.ofPeers() || to.tunnel != "" || !a.inflight.add(as, first) {
 		return false
 	}
 	i := to.choose(a.loads)

@@ -26,9 +26,18 @@ type attempt struct {
 //
 // A shard whose instance can't be reached is given a moment to have another: it is where
 // the shard's connections stay, and the others have shards of their own.
-func (s *serving) dial(in greeting, to destination, first *attempt) (*net.TCPConn, string, *refusal) {
+func (s *serving) dial(in greeting, to destination, first *attempt) (relay.Conn, string, *refusal) {
 	ctx, cancel := context.WithTimeout(s.dials, 3*s.cfg.DialTimeout)
 	defer cancel()
+	if to.tunnel != "" {
+		conn, err := s.cfg.OpenTunnel(ctx, to.tunnel)
+		if err != nil {
+			return nil, "", &refusal{reason: noTunnel, app: to.app, revision: to.revision, err: err}
+		}
+		by := "the tunnel of " + to.tunnel
+		s.loads.add(by)
+		return conn, by, nil
+	}
 	if first == nil {
 		i := to.choose(s.loads)
 		conn, err := s.dialInstance(ctx, to, i)

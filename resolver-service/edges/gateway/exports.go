@@ -38,10 +38,15 @@ func (e *trafficByExport) join(a *admitted, app catalog.App) {
 		return
 	}
 	e.all.Use(app, func(t *exportTraffic) {
-		t.open.Add(1)
-		t.connections.Add(1)
-		a.traffic = t
+		a.traffic = t.join()
 	})
+}
+
+// join counts a connection in, and returns t.
+func (t *exportTraffic) join() *exportTraffic {
+	t.open.Add(1)
+	t.connections.Add(1)
+	return t
 }
 
 // leave counts a connection out, which may never have had an app.

@@ -51,6 +51,11 @@ type Config struct {
 	// like Peers, while Linking says so; nil: nobody may ask for that.
 	Link    func(net.Conn)
 	Linking func() bool
+	// Tunnels takes over the TLS connections of clusters that are called over them, which ask for
+	// [catalog.Domain.TunnelHost] of this cluster; nil: nobody may ask for that.
+	Tunnels func(net.Conn)
+	// OpenTunnel opens a stream to such a cluster's gateway, or waits for one until ctx ends.
+	OpenTunnel func(ctx context.Context, cluster string) (relay.Conn, error)
 	// Check is asked for each address right before the gateway connects to it as an instance
 	// of an app; after an error it does not. nil allows all. Any goroutine calls it.
 	Check func(netip.AddrPort) error
@@ -96,16 +101,18 @@ func (c Config) withDefaults() Config {
 
 // Gateway passes connections from other clusters to this cluster's exported apps.
 type Gateway struct {
-	cfg      Config
-	metrics  *metrics
-	refused  *refusals
-	loads    *loads
-	exports  *trafficByExport
-	shares   *shares
-	inflight *inflight
-	id       gatewayID
-	hello    *tls.Config // makes crypto/tls stop once it has read a ClientHello
-	newRelay func(relay.Config) (relay.Relay, error)
+	cfg     Config
+	metrics *metrics
+	refused *refusals
+	loads   *loads
+	exports *trafficByExport
+	// tunnelled is the traffic to clusters that dial this one.
+	tunnelled exportTraffic
+	shares    *shares
+	inflight  *inflight
+	id        gatewayID
+	hello     *tls.Config // makes crypto/tls stop once it has read a ClientHello
+	newRelay  func(relay.Config) (relay.Relay, error)
 
 	running atomic.Int64 // connections that are open, but for those of peers
 	drained atomic.Pointer[time.Time]
@@ -119,14 +126,8 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	cfg = cfg.withDefaults()
 	exports := newTrafficByExport(cfg.Table)
-	m, err := newMetrics(&cfg, exports)
-	if err != nil {
-		return nil, err
-	}
 	g := &Gateway{
 		cfg:      cfg,
-		metrics:  m,
-		refused:  newRefusals(cfg.Logger, m),
 		loads:    newLoads(),
 		exports:  exports,
 		shares:   newShares(&cfg),
@@ -135,10 +136,16 @@ func New(cfg Config) (*Gateway, error) {
 		newRelay: relay.New,
 	}
 	rand.Read(g.id[:])
+	var err error
+	if g.metrics, err = newMetrics(&g.cfg, exports, &g.tunnelled); err != nil {
+		return nil, err
+	}
+	g.refused = newRefusals(cfg.Logger, g.metrics)
 	return g, nil
 }
 
-// Serve takes a TCP listener over and accepts connections from it until ctx ends. Then it closes
+// Serve takes a listener of TCP connections, or of streams that can be closed in one direction,
+// over and accepts connections from it until ctx ends. Then it closes
 // the listener, lets connections finish for at most Config.DrainTimeout, closes the rest and
 // returns nil. It returns an error when the listener fails for good, which closes all connections;
 // running out of descriptors is not for good.
@@ -154,7 +161,8 @@ func (g *Gateway) ServeApp(ctx context.Context, l net.Listener, app catalog.App)
 }
 
 func (g *Gateway) serve(ctx context.Context, l net.Listener, only catalog.App) error {
-	s, err := g.newServing(only)
+	_, tcp := l.(*net.TCPListener)
+	s, err := g.newServing(only, tcp)
 	if err != nil {
 		l.Close()
 		return err

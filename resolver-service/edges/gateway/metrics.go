@@ -26,7 +26,7 @@ const (
 )
 
 // newMetrics registers a gateway's metrics, unless there is nowhere to.
-func newMetrics(cfg *Config, e *trafficByExport) (*metrics, error) {
+func newMetrics(cfg *Config, e *trafficByExport, t *exportTraffic) (*metrics, error) {
 	m := &metrics{
 		accepted:  prometheus.NewCounter(prometheus.CounterOpts(named("connections_accepted_total", "Connections accepted, those refused later included."))),
 		retries:   prometheus.NewCounter(prometheus.CounterOpts(named("instance_retries_total", "Further instances tried because one could not be reached."))),
@@ -36,7 +36,7 @@ func newMetrics(cfg *Config, e *trafficByExport) (*metrics, error) {
 	if cfg.Metrics == nil {
 		return m, nil
 	}
-	for _, c := range m.collectors(cfg, e) {
+	for _, c := range m.collectors(cfg, e, t) {
 		if err := cfg.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("gateway: register metrics: %w", err)
 		}
@@ -44,16 +44,24 @@ func newMetrics(cfg *Config, e *trafficByExport) (*metrics, error) {
 	return m, nil
 }
 
-func (m *metrics) collectors(cfg *Config, e *trafficByExport) []prometheus.Collector {
+func (m *metrics) collectors(cfg *Config, e *trafficByExport, t *exportTraffic) []prometheus.Collector {
 	bytes := func(direction string, of func(*relay.Traffic) *atomic.Uint64) prometheus.Collector {
 		o := named("bytes_total", "Bytes passed on after the first flight of a connection, by direction.")
 		o.ConstLabels = prometheus.Labels{"direction": direction}
 		return prometheus.NewCounterFunc(prometheus.CounterOpts(o), func() float64 { return float64(e.sum(of)) })
 	}
+	tunnelled := func(direction string, of func(*relay.Traffic) *atomic.Uint64) prometheus.Collector {
+		o := named("tunnelled_bytes_total", "Bytes passed on to and from apps of clusters that dial this one, by direction.")
+		o.ConstLabels = prometheus.Labels{"direction": direction}
+		return prometheus.NewCounterFunc(prometheus.CounterOpts(o), func() float64 { return float64(of(&t.Traffic).Load()) })
+	}
 	gauge := func(name, help string, n *atomic.Int64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts(named(name, help)), func() float64 { return float64(n.Load()) })
 	}
 	return []prometheus.Collector{
+		gauge("tunnelled_open", "Connections open now to apps of clusters that dial this one.", &t.open),
+		tunnelled("to_backend", toBackend),
+		tunnelled("to_client", toClient),
 		gauge("connections_open", "Connections open now, half-open ones included.", &m.open),
 		gauge("hellos_pending", "Connections open now that have yet to name an app.", &m.hellos),
 		bytes("to_backend", toBackend),

@@ -2,11 +2,14 @@ package gateway
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway/relay"
 )
 
 // peerConn is a connection of another cluster's resolver service, from its first byte.
@@ -19,8 +22,8 @@ type peerConn struct {
 	done   atomic.Bool // the handshake
 }
 
-// handOver gives a connection to Config.Peers or Config.Link. It counts as open until that closes it.
-func (s *serving) handOver(client *net.TCPConn, in greeting, take func(net.Conn), a *admitted) {
+// handOver gives a connection to Config.Peers, Config.Tunnels or Config.Link. It counts as open until that closes it.
+func (s *serving) handOver(client relay.Conn, in greeting, take func(net.Conn), a *admitted) {
 	client.SetDeadline(time.Time{})
 	s.running.Add(-1)
 	conn := &peerConn{Conn: client, first: bytes.Clone(in.bytes), of: a, began: time.Now()}
@@ -54,7 +57,11 @@ func (c *peerConn) SetDeadline(t time.Time) error {
 
 // SyscallConn is that of the TCP connection, for options of the socket.
 func (c *peerConn) SyscallConn() (syscall.RawConn, error) {
-	return c.Conn.(syscall.Conn).SyscallConn()
+	tcp, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return tcp.SyscallConn()
 }
 
 // Close closes the connection and counts it out.

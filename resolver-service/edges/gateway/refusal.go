@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -44,6 +43,7 @@ const (
 	looped       reason = "looped"           // it has passed this gateway already
 	sourceShare  reason = "max_per_source"   // as tooMany
 	tooManyPeers reason = "max_peers"
+	noTunnel     reason = "no_tunnel" // of a cluster that dials this one
 )
 
 // advice is what to do about a refusal, for the log and plain HTTP/2 clients.
@@ -65,6 +65,7 @@ var advice = map[reason]string{
 	looped:       "an instance of the app is this gateway, or another gateway that leads back here: see the addresses of the app's instances",
 	sourceShare:  "raise gateway.maxPerSource if these are callers behind one address; else see what opens so many",
 	tooManyPeers: "see who opens connections to the resolver service by the gateway",
+	noTunnel:     "that cluster dials this one, and has no connection here; see isthmus status in both",
 }
 
 // refusal is one connection that was not passed on, and what is known of it.
@@ -157,7 +158,7 @@ func (r reason) reset() bool { return r == tooMany || r == sourceShare || r == t
 // temporary tells whether the name is right and nothing can serve it now.
 func (r reason) temporary() bool {
 	switch r {
-	case notReady, noInstance, unreachable, notAllowed, broken, noAnswer, looped:
+	case notReady, noInstance, unreachable, notAllowed, broken, noAnswer, looped, noTunnel:
 		return true
 	}
 	return false
@@ -167,7 +168,7 @@ func (r reason) temporary() bool {
 // its connection. HTTP/2 without TLS is closed in silence where it is not let in at
 // all: after any valid answer, gRPC takes the connection for one that worked, and
 // connects again without a pause.
-func turnAway(conn *net.TCPConn, r *refusal) {
+func turnAway(conn relay.Conn, r *refusal) {
 	if r.reason.reset() {
 		relay.Reset(conn)
 		return

@@ -20,6 +20,7 @@ type destination struct {
 	first     int            // the place in instances of the shard's own
 	revision  uint64         // of the table that said so
 	take      func(net.Conn) // takes the connection over, where app is zero
+	tunnel    string         // the cluster of the app, which is reached by a tunnel; empty: this one
 }
 
 // route is [Gateway.route], and leads nowhere but to the one app where there is but one.
@@ -35,7 +36,7 @@ func (s *serving) route(in greeting) (destination, *refusal) {
 		}
 	}
 	to, refused := s.Gateway.route(named)
-	if refused == nil && to.app != s.only {
+	if refused == nil && (to.app != s.only || to.tunnel != "") {
 		return destination{}, &refusal{reason: unknownName, host: in.host, stream: in.stream}
 	}
 	return to, refused
@@ -63,12 +64,19 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	if g.cfg.Peers != nil && in.stream == 0 && table.Domain.IsPeerHost(in.host) {
 		return destination{shard: noShard, revision: table.Revision, take: g.cfg.Peers}, nil
 	}
+	if g.cfg.Tunnels != nil && in.stream == 0 && table.Domain.IsTunnelHost(table.Cluster, in.host) {
+		return destination{shard: noShard, revision: table.Revision, take: g.cfg.Tunnels}, nil
+	}
 	if g.cfg.Link != nil && in.stream == 0 && table.Domain.IsLinkHost(table.Cluster, in.host) && g.cfg.Linking() {
 		return destination{shard: noShard, revision: table.Revision, take: g.cfg.Link}, nil
 	}
 	b, part, ok := table.Lookup(in.host)
 	if !ok {
-		if _, cluster, _, ok := table.Domain.ParsePart(in.host); ok && cluster != table.Cluster {
+		app, cluster, _, ok := table.Domain.ParsePart(in.host)
+		if ok && in.stream == 0 && g.cfg.OpenTunnel != nil && table.Tunnelled(cluster, app) {
+			return destination{app: app, shard: noShard, revision: table.Revision, tunnel: cluster}, nil
+		}
+		if ok && cluster != table.Cluster {
 			_, r := refuse(otherCluster)
 			r.err = fmt.Errorf("the name is for cluster %s; this gateway is %s's", cluster, table.Cluster)
 			return destination{}, r

@@ -18,7 +18,8 @@ import (
 type serving struct {
 	*Gateway
 	only   catalog.App // zero: every app that is exported
-	relay  relay.Relay
+	relay  relay.Relay // of TCP with TCP; nil where all clients are streams
+	copies *relay.Copy // with streams
 	hellos *hellos
 	spare  *hellos        // those in the reserve
 	open   atomic.Int64   // connections accepted and not yet closed
@@ -30,19 +31,23 @@ type serving struct {
 	giveUp    context.CancelFunc // ends dials
 }
 
-func (g *Gateway) newServing(only catalog.App) (*serving, error) {
+func (g *Gateway) newServing(only catalog.App, tcp bool) (*serving, error) {
 	s := &serving{Gateway: g, only: only, hellos: newHellos(g.cfg.MaxHellos, g.cfg.shareOf(g.cfg.MaxHellos)), spare: newHellos(reserveOf(g.cfg.MaxPeers), reservedPerSource)}
-	r, err := g.newRelay(relay.Config{
+	cfg := relay.Config{
 		Stall:   g.cfg.StallTimeout,
 		Answer:  g.cfg.AnswerTimeout,
 		Connect: g.cfg.DialTimeout,
 		Failed:  func(err error) { s.refused.acceptFailed(err, 0) },
 		Logger:  g.cfg.Logger,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("gateway: start relay: %w", err)
 	}
-	s.relay = r
+	s.copies = relay.NewStreams(cfg)
+	if tcp {
+		r, err := g.newRelay(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("gateway: start relay: %w", err)
+		}
+		s.relay = r
+	}
 	s.dials, s.giveUp = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -101,13 +106,13 @@ func (s *serving) acceptFailed(err error, b *backoff) time.Duration {
 
 // take begins with a connection that was accepted.
 func (s *serving) take(conn net.Conn) {
-	client, ok := conn.(*net.TCPConn)
-	if !ok {
+	client, ok := conn.(relay.Conn)
+	from, isTCP := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok || !isTCP {
 		s.refused.log(refusal{reason: notTCP, err: fmt.Errorf("a connection from %v", conn.RemoteAddr())})
 		conn.Close()
 		return
 	}
-	from, _ := client.RemoteAddr().(*net.TCPAddr)
 	a := s.admit(from.AddrPort())
 	if a == nil {
 		relay.Reset(client)
@@ -144,7 +149,7 @@ func (s *serving) hellosOf(a *admitted) *hellos {
 }
 
 // begin serves an admitted connection in a goroutine of its own.
-func (s *serving) begin(in *replay, client *net.TCPConn, a *admitted) {
+func (s *serving) begin(in *replay, client relay.Conn, a *admitted) {
 	h := s.hellosOf(a).add(a, func() {
 		s.shares.leave(a)
 		relay.Reset(client)
@@ -182,7 +187,7 @@ func (a *admitted) Unanswered() (last []byte) {
 }
 
 // welcome reads what a client wants, and connects it.
-func (s *serving) welcome(client *net.TCPConn, h *halfOpen, in *replay, a *admitted) {
+func (s *serving) welcome(client relay.Conn, h *halfOpen, in *replay, a *admitted) {
 	greeting, to, refused := s.meet(client, h, in, a)
 	switch {
 	case refused != nil:
@@ -198,7 +203,7 @@ func (s *serving) welcome(client *net.TCPConn, h *halfOpen, in *replay, a *admit
 }
 
 // meet reads what a client wants and chooses where that is.
-func (s *serving) meet(client *net.TCPConn, h *halfOpen, in *replay, a *admitted) (greeting, destination, *refusal) {
+func (s *serving) meet(client relay.Conn, h *halfOpen, in *replay, a *admitted) (greeting, destination, *refusal) {
 	client.SetDeadline(time.Now().Add(s.cfg.HelloTimeout))
 	greeting, refused := s.greet(in)
 	evicted := s.hellosOf(a).done(h)
@@ -236,7 +241,7 @@ func (s *serving) routeOf(in greeting, a *admitted) (destination, *refusal) {
 
 // connect connects a client to one of a destination's instances, other than those that
 // were tried, and hands both to the relay.
-func (s *serving) connect(client *net.TCPConn, in greeting, to destination, tried *attempt, a *admitted) *refusal {
+func (s *serving) connect(client relay.Conn, in greeting, to destination, tried *attempt, a *admitted) *refusal {
 	backend, instance, refused := s.dial(in, to, tried)
 	if refused != nil {
 		refused.host, refused.stream = in.host, in.stream
@@ -251,13 +256,23 @@ func (s *serving) connect(client *net.TCPConn, in greeting, to destination, trie
 	client.SetDeadline(time.Time{})
 	backend.SetDeadline(time.Time{})
 	a.instance, a.plain = instance, in.stream != 0
-	s.exports.join(a, to.app)
-	s.relay.Pass(client, backend, a)
+	if to.tunnel == "" {
+		s.exports.join(a, to.app)
+	} else {
+		a.traffic = s.tunnelled.join()
+	}
+	from, ok := client.(*net.TCPConn)
+	tcp, both := backend.(*net.TCPConn)
+	if ok && both && s.relay != nil {
+		s.relay.Pass(from, tcp, a)
+	} else {
+		s.copies.PassStreams(client, backend, a)
+	}
 	return nil
 }
 
 // refuse counts a refusal, tells the client and closes its connection.
-func (s *serving) refuse(client *net.TCPConn, r *refusal, a *admitted) {
+func (s *serving) refuse(client relay.Conn, r *refusal, a *admitted) {
 	r.from = a.from
 	s.refused.log(*r)
 	s.shares.leave(a) // lest those that are told, and don't go, keep others out
@@ -282,7 +297,7 @@ func (s *serving) drain(timeout time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-idle:
-		s.relay.Close()
+		s.closeRelays()
 		return
 	case <-timer.C:
 	}
@@ -291,6 +306,13 @@ func (s *serving) drain(timeout time.Duration) {
 	s.hellos.close()
 	s.spare.close()
 	s.peers.close()
-	s.relay.Close()
+	s.closeRelays()
 	<-idle
+}
+
+func (s *serving) closeRelays() {
+	if s.relay != nil {
+		s.relay.Close()
+	}
+	s.copies.Close()
 }

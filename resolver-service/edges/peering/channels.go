@@ -24,7 +24,7 @@ type channels struct {
 // startChannels starts the network goroutines.
 func (l *link) startChannels(ctx context.Context, object *catalog.Cluster) *channels {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &channels{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(object.Gateways)}
+	c := &channels{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(ways(object))}
 	l.status.setGateways(c.gateways)
 	exports := &channel{link: l, gateways: c.gateways, primary: true, onStart: l.freshness.streamStarted}
 	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
@@ -190,8 +191,22 @@ func (r *dialRace) pause(err error, failures int) time.Duration {
 	}
 }
 
+// byTunnel stands for a gateway's address where the cluster dials this one.
+const byTunnel = "tunnel"
+
+// ways are the addresses of a cluster's gateways, or byTunnel.
+func ways(c *catalog.Cluster) []string {
+	if c.Tunnel == catalog.TunnelAccept {
+		return []string{byTunnel}
+	}
+	return c.Gateways
+}
+
 // dial makes one attempt.
 func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
+	if address == byTunnel && l.cfg.Tunnel != nil {
+		return l.cfg.Tunnel(ctx, l.cluster)
+	}
 	if l.cfg.Dial != nil {
 		return l.cfg.Dial(ctx, address)
 	}

@@ -201,6 +201,9 @@ func (g *gateways) allRefuse() (text string, all bool) {
 		}
 		addresses[i] = at.address
 	}
+	if len(addresses) == 1 && addresses[0] == byTunnel {
+		return "it dials this cluster, and has no tunnel open", true
+	}
 	if len(addresses) == 1 {
 		return "its gateway " + addresses[0] + " refuses connections", true
 	}

@@ -212,7 +212,7 @@ func (l *link) withdraw(ctx context.Context) {
 // changeObject adapts the link to a changed Cluster object.
 func (l *link) changeObject(ctx context.Context, before, object *catalog.Cluster, chans *channels) *channels {
 	l.lease.setStaleAfter(object.StaleAfter)
-	if !slices.Equal(before.Gateways, object.Gateways) {
+	if !slices.Equal(ways(before), ways(object)) {
 		chans.stop()
 		return l.startChannels(ctx, object)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// Links keeps one link to each cluster that has a Cluster object with gateways.
+// Links keeps one link to each cluster that has a Cluster object with gateways, and to each that
+// dials this one.
 type Links struct {
 	cfg          Config
 	topology     *topology.Topology
@@ -139,7 +140,7 @@ func (l *Links) SetUnreachable(cluster, why string) {
 func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known bool) {
 	wanted := make(map[string]bool, len(clusters))
 	for _, c := range clusters {
-		if c.Name != l.cfg.Cluster && len(c.Gateways) > 0 {
+		if c.Name != l.cfg.Cluster && len(ways(c)) > 0 {
 			wanted[c.Name] = true
 		}
 	}

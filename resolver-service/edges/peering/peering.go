@@ -44,6 +44,9 @@ type Config struct {
 	// Dial connects to a gateway, "host:port", until ctx ends; nil means TCP. It may be called
 	// concurrently.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Tunnel connects to the gateway of a cluster that dials this one, until ctx ends. It may be called
+	// concurrently.
+	Tunnel func(ctx context.Context, cluster string) (net.Conn, error)
 }
 
 func (c *Config) now() time.Time {

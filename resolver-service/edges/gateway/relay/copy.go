@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -22,19 +23,25 @@ type Copy struct {
 
 // copiedPair is one client and its backend.
 type copiedPair struct {
-	client, backend *net.TCPConn
+	client, backend Conn
 	owner           Owner
 	traffic         *Traffic
 	broken          sync.Once
 }
 
 // NewCopy makes a Copy. It never fails; its results are those of [New].
-func NewCopy(cfg Config) (Relay, error) {
-	return &Copy{cfg: cfg, pairs: make(map[*copiedPair]struct{})}, nil
+func NewCopy(cfg Config) (Relay, error) { return NewStreams(cfg), nil }
+
+// NewStreams makes a Copy, for connections that are not TCP's.
+func NewStreams(cfg Config) *Copy {
+	return &Copy{cfg: cfg, pairs: make(map[*copiedPair]struct{})}
 }
 
 // Pass is [Relay.Pass].
-func (r *Copy) Pass(client, backend *net.TCPConn, owner Owner) {
+func (r *Copy) Pass(client, backend *net.TCPConn, owner Owner) { r.PassStreams(client, backend, owner) }
+
+// PassStreams is [Relay.Pass] for any kinds of connections.
+func (r *Copy) PassStreams(client, backend Conn, owner Owner) {
 	p := &copiedPair{client: client, backend: backend, owner: owner, traffic: owner.Traffic()}
 	if !r.start(p) {
 		p.reset()
@@ -93,14 +100,14 @@ const copyBuffer = 32 << 10
 
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
 
-// passOn copies one direction. Each write has a deadline of its own. So a slow receiver may go
-// on, and passOn ends one that takes nothing. It returns false if the source has sent nothing by
-// its read deadline; the first bytes end that deadline.
-func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *atomic.Uint64) bool {
-	buf := copyBuffers.Get().(*[]byte)
-	defer copyBuffers.Put(buf)
+// passOn copies one direction. Each write has a deadline, of half a stall at least. So a slow
+// receiver may go on, and passOn ends one that takes nothing. It returns false if the source has
+// sent nothing by its read deadline; the first bytes end that deadline.
+func (p *copiedPair) passOn(dst, src Conn, stall time.Duration, count *atomic.Uint64) bool {
+	next := reader(src)
+	var until time.Time
 	for first := true; ; first = false {
-		n, err := src.Read(*buf)
+		buf, n, err := next()
 		if first && errors.Is(err, os.ErrDeadlineExceeded) {
 			return false
 		}
@@ -108,8 +115,13 @@ func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *a
 			if first {
 				src.SetReadDeadline(time.Time{})
 			}
-			dst.SetWriteDeadline(time.Now().Add(stall))
-			if _, err := dst.Write((*buf)[:n]); err != nil {
+			if now := time.Now(); until.Before(now.Add(stall / 2)) {
+				until = now.Add(stall)
+				dst.SetWriteDeadline(until)
+			}
+			_, err := dst.Write((*buf)[:n])
+			copyBuffers.Put(buf)
+			if err != nil {
 				p.reset()
 				return true
 			}
@@ -124,6 +136,55 @@ func (p *copiedPair) passOn(dst, src *net.TCPConn, stall time.Duration, count *a
 			return true
 		}
 	}
+}
+
+// reader reads from a connection into buffers of the pool, and takes one only once there is
+// something to read: most connections sleep.
+func reader(src Conn) func() (buf *[]byte, n int, err error) {
+	if stream, ok := src.(interface{ AwaitRead() error }); ok {
+		return func() (*[]byte, int, error) {
+			if err := stream.AwaitRead(); err != nil {
+				return nil, 0, err
+			}
+			return into(src.Read)
+		}
+	}
+	tcp, ok := src.(syscall.Conn)
+	if !ok {
+		return func() (*[]byte, int, error) { return into(src.Read) }
+	}
+	raw, failed := tcp.SyscallConn()
+	return func() (buf *[]byte, n int, err error) {
+		if failed != nil {
+			return nil, 0, failed
+		}
+		closed := raw.Read(func(fd uintptr) bool {
+			for {
+				buf, n, err = into(func(b []byte) (int, error) { return syscall.Read(int(fd), b) })
+				if err != syscall.EINTR {
+					return err != syscall.EAGAIN
+				}
+			}
+		})
+		switch {
+		case closed != nil:
+			return nil, 0, closed
+		case n == 0 && err == nil:
+			err = io.EOF
+		}
+		return buf, n, err
+	}
+}
+
+// into reads into a buffer of the pool, which goes back unless it has bytes.
+func into(read func([]byte) (int, error)) (*[]byte, int, error) {
+	buf := copyBuffers.Get().(*[]byte)
+	n, err := read(*buf)
+	if n <= 0 {
+		copyBuffers.Put(buf)
+		return nil, 0, err
+	}
+	return buf, n, err
 }
 
 // reset resets both sides, which ends both directions.

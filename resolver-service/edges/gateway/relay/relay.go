@@ -59,8 +59,20 @@ type Traffic struct {
 // connections are idle, and a gRPC client that needs more has gRPC's own keepalive.
 var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 20 * time.Second, Count: 3}
 
+// Conn is a connection of which each direction ends by itself: by TCP, or a stream in another
+// connection.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+}
+
 // Reset closes a connection so that its peer sees a reset and no TIME_WAIT is left.
-func Reset(conn *net.TCPConn) {
-	conn.SetLinger(0)
+func Reset(conn Conn) {
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		c.SetLinger(0)
+	case interface{ Reset() }:
+		c.Reset()
+	}
 	conn.Close()
 }
