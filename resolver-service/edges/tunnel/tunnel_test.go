@@ -394,9 +394,6 @@ func TestAFloodOfStreamsIsBounded(t *testing.T) {
 
 // A thousand clusters dial one service.
 func TestAThousandTunnelsTakeBoundedMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a thousand handshakes")
-	}
 	const tunnels = 1000
 	westCA, northCA := identitytest.NewCA(t), identitytest.NewCA(t)
 	names, trust := make([]string, tunnels), map[string]catalog.Trust{}
