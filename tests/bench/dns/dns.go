@@ -28,45 +28,84 @@ import (
 // reference is the server that ratios are to.
 const reference = "Knot DNS"
 
+// isthmus is ours, in the table.
+const isthmus = "isthmus"
+
 // New is the benchmark.
 func New(flags *flag.FlagSet) harness.Command {
 	rounds := flags.Int("rounds", 7, "rounds; medians are shown, and what was best")
 	each := flags.Duration("each", 2*time.Second, "how long a load lasts")
 	names := flags.Int("names", 10_000, "names in the zone")
-	only := flags.String("only", "", "measure only servers that have this in their name")
+	only := flags.String("only", "", "measure only servers that have one of these, with commas between them, in their name")
+	by := flags.String("by", "udp,tcp,dot", "measure these transports, by dnsperf's names")
 	return harness.Command{
 		Short: "-rounds=1 -each=1s -names=1000",
 		Run: func(b *harness.B) {
 			s := &stage{dnsperf: harness.Must(sandbox.Binary("dnsperf")), names: *names, seconds: fmt.Sprintf("%.0f", max(each.Seconds(), 1)), queries: b.Path("queries")}
 			servers := s.servers(b, *only)
-			harness.Turns(b, *rounds, servers, func(of *server) { s.measure(b, of) })
-			show(servers, *names, *rounds)
+			for transport := range strings.SplitSeq(*by, ",") {
+				s.compare(b, servers, transport, *rounds)
+			}
+			s.memory(b, servers)
 		},
 	}
 }
 
-func show(servers []*server, names, rounds int) {
-	var all []*harness.Subject
-	for _, s := range servers {
-		if servers[0].Subject.Name == reference {
-			s.Beside = &servers[0].Subject
+// server is one that runs, and its port for each transport that it has.
+type server struct {
+	*harness.Running
+	ports map[string]int
+}
+
+// asked is a server by one transport, and what was measured of it.
+type asked struct {
+	*server
+	harness.Subject
+	transport string
+}
+
+// compare measures the servers by one transport. Ratios are to the first one that has it: Knot DNS, or NSD
+// by TLS, which Knot has since 3.4 only.
+func (s *stage) compare(b *harness.B, servers []*server, transport string, rounds int) {
+	var all []*asked
+	var rows []*harness.Subject
+	for _, of := range servers {
+		if of.ports[transport] > 0 {
+			a := &asked{of, harness.Subject{Name: of.Name, Held: of.Name == isthmus}, transport}
+			all, rows = append(all, a), append(rows, &a.Subject)
+			a.Beside = rows[0]
 		}
-		all = append(all, &s.Subject)
 	}
-	title := fmt.Sprintf("%d names, medians of %d rounds by turns; in brackets: times that of %s", names, rounds, reference)
-	harness.Print(title, all, []harness.Column{
-		{Head: "queries/s", Figure: "rate", Format: "%.0f", Quantile: .5}, {Head: "CPU µs/query", Figure: "cpu", Format: "%.2f", Quantile: .5, Times: 1},
-		{Head: "at 10,000/s", Figure: "quiet", Format: "%.1f", Quantile: .5, Times: 1}, {Head: "p50 µs", Figure: "p50", Format: "%.0f", Quantile: .5},
-		{Head: "p99 µs", Figure: "p99", Format: "%.0f", Quantile: .5, Times: 1}, {Head: "best CPU µs", Figure: "cpu", Format: "%.2f"},
+	harness.Turns(b, rounds, all, func(a *asked) { s.measure(b, a) })
+	harness.Print(fmt.Sprintf("By %s, %d names, medians of %d rounds by turns; in brackets: times that of the first", transport, s.names, rounds), rows, []harness.Column{
+		{Head: "queries/s", Figure: "rate", Format: "%.0f", Quantile: .5}, {Head: "CPU µs/query", Figure: "cpu", Format: "%.2f", Quantile: .5, Times: .8},
+		{Head: "at 10,000/s", Figure: "quiet", Format: "%.1f", Quantile: .5, Times: .8}, {Head: "p50 µs", Figure: "p50", Format: "%.0f", Quantile: .5},
+		{Head: "p99 µs", Figure: "p99", Format: "%.0f", Quantile: .5, Times: .75}, {Head: "best CPU µs", Figure: "cpu", Format: "%.2f"},
 		{Head: "best at 10,000/s", Figure: "quiet", Format: "%.1f"}, {Head: "best p99 µs", Figure: "p99", Format: "%.0f"},
-		{Head: "RSS MiB", Figure: "rss", Format: "%.1f", Quantile: 1}, {Head: "lost", Figure: "lost", Format: "%.0f", Quantile: 1},
+		{Head: "lost", Figure: "lost", Format: "%.0f", Quantile: 1},
 	})
 }
 
-// server is one that runs, and what was measured of it.
-type server struct {
-	*harness.Running
-	harness.Subject
+// memory shows what the servers hold now, and two services that answer no DNS: with the names, and with
+// none. The latter is the floor that ratios are to.
+func (s *stage) memory(b *harness.B, servers []*server) {
+	mute := func(name, store string) *server {
+		return &server{&harness.Running{Process: s.serve(b, store, nil, nil).Process, Name: name}, nil}
+	}
+	floor := mute("the same, no names, no DNS", b.Path("empty.db"))
+	servers = append(servers, mute("the same, no DNS", b.Path("mute.db")), floor)
+	rows := make([]*harness.Subject, len(servers))
+	for i, of := range servers {
+		rows[i] = &harness.Subject{Name: of.Name, Held: of.Name == isthmus}
+		rows[i].MiB("rss", harness.Resident(of.PID()))
+		rows[i].MiB("private", harness.Private(of.PID()))
+	}
+	for _, row := range rows {
+		row.Beside = rows[len(rows)-1]
+	}
+	harness.Print(fmt.Sprintf("Memory after that, %d names; in brackets: times that of our process without names and DNS", s.names), rows, []harness.Column{
+		{Head: "RSS MiB", Figure: "rss", Format: "%.1f", Times: 1.5}, {Head: "without files MiB", Figure: "private", Format: "%.1f"},
+	})
 }
 
 // stage has the zone and the queries in files, and starts the servers.
@@ -85,10 +124,9 @@ func name(i int) string {
 	return harness.App(i).ID + "." + harness.Namespace + "." + catalog.DefaultDomain
 }
 
-// servers starts every server that is here, the reference first. Isthmus has a listener for one app
+// servers starts every server that is here, the reference first. Isthmus has listeners for one app
 // without a selection, which may call every app.
 func (s *stage) servers(b *harness.B, only string) (all []*server) {
-	store := harness.Must(embedded.Open(b.Path("isthmus.db")))
 	zone := fmt.Sprintf("$ORIGIN %s.\n$TTL 5\n@ SOA ns x 1 5 5 5 5\n@ NS ns\nns A 127.0.0.1\n", catalog.DefaultDomain) // RFC 1035
 	var queries, records strings.Builder
 	var objects []catalog.Object
@@ -97,32 +135,49 @@ func (s *stage) servers(b *harness.B, only string) (all []*server) {
 		fmt.Fprintf(&records, "%s. A %s\n", name(i), address(i).Addr())
 		objects = append(objects, &catalog.AppInstance{Namespace: harness.Namespace, Name: harness.App(i).ID, App: harness.App(i).ID, Address: address(i)})
 	}
-	harness.Check(os.WriteFile(b.Path("zone"), []byte(zone+records.String()), 0o644))
-	harness.Check(os.WriteFile(s.queries, []byte(queries.String()), 0o644))
-	harness.Write(b, store, objects)
-	harness.Check(store.Close())
-
-	fill := []string{"ZONE", b.Path("zone"), "CORES", fmt.Sprint(runtime.NumCPU())}
-	running := b.Servers(only, []harness.Server{
-		{Name: reference, Program: "knotd", Args: []string{"-c", "CONFIG"}, Config: knotConfig, Fill: fill},
-		{Name: "NSD", Program: "nsd", Args: []string{"-d", "-c", "CONFIG"}, Config: nsdConfig, Fill: fill},
-		{Name: "CoreDNS, two sockets", Program: "coredns", Args: []string{"-conf", "CONFIG"}, Config: corednsConfig, Fill: fill},
-	}, s.answers)
-	if harness.Wanted("isthmus", only) {
-		port := harness.Must(sandbox.FreePort())
-		at := fmt.Sprintf("127.0.0.1:%d", port)
-		service := harness.Must(b.Sandbox().Service(b, sandbox.ServiceOptions{
-			Cluster: "west", Store: map[string]any{"embedded": map[string]any{"path": b.Path("isthmus.db")}},
-			Listen: map[string]any{"dns": []any{map[string]any{"address": at, "as": harness.Namespace + "/asker"}}},
-		}))
-		ours := &harness.Running{Process: service.Process, Name: "isthmus", Port: port, Addr: at}
-		ours.Await(b, s.answers)
-		running = append(running, ours)
+	cert, key, err := harness.Must(sandbox.NewAuthority()).Server("ns." + catalog.DefaultDomain)
+	harness.Check(err)
+	for file, text := range map[string]string{b.Path("zone"): zone + records.String(), s.queries: queries.String(), b.Path("cert"): string(cert), b.Path("key"): string(key)} {
+		harness.Check(os.WriteFile(file, []byte(text), 0o644))
 	}
-	for _, r := range running {
-		all = append(all, &server{r, harness.Subject{Name: r.Name, Held: r.Name == "isthmus"}})
+	for _, path := range []string{b.Path("isthmus.db"), b.Path("mute.db")} {
+		store := harness.Must(embedded.Open(path))
+		harness.Write(b, store, objects)
+		harness.Check(store.Close())
+	}
+
+	for _, peer := range []harness.Server{
+		{Name: "Knot DNS", Program: "knotd", Args: []string{"-c", "CONFIG"}, Config: knotConfig},
+		{Name: "NSD", Program: "nsd", Args: []string{"-d", "-c", "CONFIG"}, Config: nsdConfig},
+		{Name: "CoreDNS, two sockets", Program: "coredns", Args: []string{"-conf", "CONFIG"}, Config: corednsConfig},
+	} {
+		tls := harness.Must(sandbox.FreePort())
+		peer.Fill = []string{"ZONE", b.Path("zone"), "CORES", fmt.Sprint(runtime.NumCPU()), "CERT", b.Path("cert"), "KEY", b.Path("key"), "TLS", fmt.Sprint(tls)}
+		for _, r := range b.Servers(only, []harness.Server{peer}, s.answers) {
+			all = append(all, &server{r, map[string]int{"udp": r.Port, "tcp": r.Port, "dot": tls}})
+			if peer.Config == knotConfig {
+				delete(all[0].ports, "dot")
+			}
+		}
+	}
+	if harness.Wanted(isthmus, only) {
+		plain, tls := harness.Must(sandbox.FreePort()), harness.Must(sandbox.FreePort())
+		listen := func(port int, tls bool) map[string]any {
+			return map[string]any{"address": fmt.Sprintf("127.0.0.1:%d", port), "as": harness.Namespace + "/asker", "tls": tls}
+		}
+		service := s.serve(b, b.Path("isthmus.db"), map[string]any{"dns": []any{listen(plain, false), listen(tls, true)}},
+			map[string]any{"dns": map[string]any{"tls": map[string]any{"cert": b.Path("cert"), "key": b.Path("key")}}})
+		ours := &harness.Running{Process: service.Process, Name: isthmus, Port: plain, Addr: fmt.Sprintf("127.0.0.1:%d", plain)}
+		ours.Await(b, s.answers)
+		all = append(all, &server{ours, map[string]int{"udp": plain, "tcp": plain, "dot": tls}})
 	}
 	return all
+}
+
+// serve starts a service with a store.
+func (s *stage) serve(b *harness.B, store string, listen, settings map[string]any) *sandbox.Service {
+	return harness.Must(b.Sandbox().Service(b, sandbox.ServiceOptions{
+		Cluster: "west", Store: map[string]any{"embedded": map[string]any{"path": store}}, Listen: listen, Settings: settings}))
 }
 
 // answers asks a server for the last name's address.
@@ -134,7 +189,7 @@ func (s *stage) answers(of *harness.Running) {
 }
 
 // measure does one round.
-func (s *stage) measure(b *harness.B, of *server) {
+func (s *stage) measure(b *harness.B, of *asked) {
 	flat, took := s.load(b, of)
 	of.Add("rate", flat.rate)
 	of.Add("cpu", float64(took)/1e3/flat.completed)
@@ -143,14 +198,13 @@ func (s *stage) measure(b *harness.B, of *server) {
 	of.Add("p50", 1e6*harness.Quantile(quiet.latencies, .5))
 	of.Add("p99", 1e6*harness.Quantile(quiet.latencies, .99))
 	of.Add("lost", flat.lost+quiet.lost)
-	of.MiB("rss", harness.Resident(of.PID()))
 }
 
 // load has dnsperf ask a server from 16 sockets, with 200 queries pending, and returns what it says and
 // the server's CPU time.
-func (s *stage) load(b *harness.B, of *server, more ...string) (said *dnsperf, took time.Duration) {
+func (s *stage) load(b *harness.B, of *asked, more ...string) (said *dnsperf, took time.Duration) {
 	harness.Check(of.Unexpected())
-	args := append([]string{"-s", "127.0.0.1", "-p", strconv.Itoa(of.Port), "-d", s.queries, "-l", s.seconds, "-c", "16", "-q", "200"}, more...)
+	args := append([]string{"-s", "127.0.0.1", "-m", of.transport, "-p", strconv.Itoa(of.ports[of.transport]), "-d", s.queries, "-l", s.seconds, "-c", "16", "-q", "200"}, more...)
 	var out []byte
 	took = harness.Spent(of.PID(), func() { out = harness.Must(exec.CommandContext(b, s.dnsperf, args...).Output()) })
 	return harness.Must(readDnsperf(string(out))), took

@@ -28,10 +28,15 @@ func Settled() Memory {
 
 // Resident is how much memory of a process and its children is resident; 0 where the kernel can't
 // tell.
-func Resident(pid int) (bytes uint64) {
+func Resident(pid int) (bytes uint64) { return status(pid, "VmRSS") }
+
+// Private is that part of it that is no page of a file, such as of the program itself.
+func Private(pid int) (bytes uint64) { return status(pid, "RssAnon") }
+
+func status(pid int, line string) (bytes uint64) {
 	for _, p := range Family(pid) {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p))
-		_, after, _ := strings.Cut(string(text), "\nVmRSS:")
+		_, after, _ := strings.Cut(string(text), "\n"+line+":")
 		var kib uint64
 		_, _ = fmt.Sscan(after, &kib)
 		bytes += kib << 10
