@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,7 +27,7 @@ import (
 )
 
 // options say how much is measured.
-type options struct{ rounds, calls, at int }
+type options struct{ rounds, calls int }
 
 // Sidecar compares what a call costs in the caller's sidecar: daprd with Isthmus, by the way of
 // production with a resolver service, Sentry and mTLS, beside stock daprd with the cheapest of its
@@ -35,7 +36,6 @@ func Sidecar(flags *flag.FlagSet) harness.Command {
 	var o options
 	flags.IntVar(&o.rounds, "rounds", 31, "rounds in which everything is measured once")
 	flags.IntVar(&o.calls, "calls", 1000, "calls of each kind, by each caller, in a round")
-	flags.IntVar(&o.at, "at", 4, "calls under way at a time")
 	return harness.Command{Short: "-rounds=2 -calls=50", Run: func(b *harness.B) { compare(b, o) }}
 }
 
@@ -66,10 +66,13 @@ func Actors(flags *flag.FlagSet) harness.Command {
 	}
 }
 
-// body is that of a POST.
-var body = bytes.Repeat([]byte{'x'}, 1024)
+// Bodies of requests.
+var (
+	body  = bytes.Repeat([]byte{'x'}, 1<<10)
+	large = bytes.Repeat([]byte{'x'}, 64<<10)
+)
 
-var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: many}}
 
 // send makes a request, and returns its answer.
 func send(b *harness.B, method, url string, header http.Header, content []byte) []byte {
@@ -82,9 +85,9 @@ func send(b *harness.B, method, url string, header http.Header, content []byte) 
 	return text
 }
 
-// post sends the body, and wants it back.
-func post(b *harness.B, url string, header http.Header) {
-	text := send(b, http.MethodPost, url, header, body)
+// post sends a body, and wants it back.
+func post(b *harness.B, url string, body []byte) {
+	text := send(b, http.MethodPost, url, nil, body)
 	harness.Assert(len(text) == len(body), "%s: %d bytes: %.300s", url, len(text), text)
 }
 
@@ -92,24 +95,25 @@ func post(b *harness.B, url string, header http.Header) {
 func compare(b *harness.B, o options) {
 	callers := startCallers(b)
 	// Callers of one kind follow each other at once, as they are compared.
-	round := func(kind int) {
-		harness.Turns(b, 1, callers, func(c *caller) { c.measure(b, kind, o) })
+	round := func(k *kind) {
+		harness.Turns(b, 1, callers, func(c *caller) { c.measure(b, k, o) })
 	}
-	harness.Turns(b, 1, []int{get, send1KiB, proxied}, round) // connects, and warms up
+	harness.Turns(b, 1, kinds, round) // connects, and warms up
 	var all []*harness.Subject
 	for _, c := range callers {
-		for kind := range c.kinds {
-			s := &c.kinds[kind]
-			*s = harness.Subject{Name: c.name + ", " + kindNames[kind], Held: c != callers[0], Beside: &callers[0].kinds[kind]}
-			all = append(all, s)
+		for _, k := range kinds {
+			s := &harness.Subject{Name: c.name + ", " + k.name, Held: c != callers[0]}
+			if c.measured[k], all = s, append(all, s); s.Held {
+				s.Beside = callers[0].measured[k]
+			}
 		}
 	}
-	harness.Turns(b, o.rounds, []int{get, send1KiB, proxied}, round)
-	harness.Print(fmt.Sprintf("A call in the caller's daprd: medians of %d rounds of %d calls by turns, %d at a time; in brackets: times that of stock daprd in the same round", o.rounds, o.calls, o.at),
+	harness.Turns(b, o.rounds, kinds, round)
+	harness.Print(fmt.Sprintf("A call in the caller's daprd: medians of %d rounds of %d calls by turns, %d at a time or as named; in brackets: times that of stock daprd in the same round", o.rounds, o.calls, few),
 		all, []harness.Column{
-			{Head: "CPU µs", Figure: "cpu", Format: "%.1f", Quantile: .5, Times: 1.02}, {Head: "first quartile", Figure: "cpu", Format: "%.1f", Quantile: .25},
+			{Head: "CPU µs", Figure: "cpu", Format: "%.1f", Quantile: .5, Times: 1}, {Head: "first quartile", Figure: "cpu", Format: "%.1f", Quantile: .25},
 			{Head: "third", Figure: "cpu", Format: "%.1f", Quantile: .75}, {Head: "best", Figure: "cpu", Format: "%.1f"},
-			{Head: "allocations", Figure: "allocations", Format: "%.1f", Quantile: .5},
+			{Head: "p99 ms", Figure: "p99", Format: "%.1f", Quantile: .5, Times: 1}, {Head: "allocations", Figure: "allocations", Format: "%.1f", Quantile: .5},
 		})
 	for _, c := range callers {
 		if harness.Profiles != "" { // of calls of all kinds
@@ -117,23 +121,44 @@ func compare(b *harness.B, o options) {
 				profile := c.pprof(b, "profile?seconds=15")
 				harness.Check(os.WriteFile(filepath.Join(harness.Profiles, c.App.ID+".pprof"), profile, 0o644))
 			}, func() {
-				for kind, began := 0, time.Now(); time.Since(began) < 15*time.Second; kind++ {
-					c.make(b, kind%kinds, o)
+				for n, began := 0, time.Now(); time.Since(began) < 15*time.Second; n++ {
+					c.make(b, kinds[n%len(kinds)], o)
 				}
 			})
 		}
 	}
 }
 
-// The kinds of calls.
+// kind is a kind of calls, so many at a time.
+type kind struct {
+	name string
+	at   int
+	call func(*harness.B, *caller)
+}
+
+// How many calls are under way at a time.
 const (
-	get = iota
-	send1KiB
-	proxied
-	kinds
+	few  = 4
+	many = 1000
 )
 
-var kindNames = [kinds]string{"HTTP GET", "HTTP POST, 1 KiB", "gRPC, proxied"}
+var kinds = []*kind{
+	{"HTTP GET", few, get},
+	{"HTTP POST, 1 KiB", few, func(b *harness.B, c *caller) { post(b, c.InvokeURL(overHTTP.ID, "echo"), body) }},
+	{"HTTP POST, 64 KiB", few, func(b *harness.B, c *caller) { post(b, c.InvokeURL(overHTTP.ID, "echo"), large) }},
+	{"HTTP GET, 1,000 at a time", many, get},
+	{"gRPC, proxied", few, proxied},
+	{"gRPC, 64 KiB", few, func(b *harness.B, c *caller) {
+		harness.Must(sandbox.ProxyNamed(b, c.proxied, overGRPC.ID, string(large), nil))
+	}},
+	{"gRPC, 1,000 at a time", many, proxied},
+}
+
+func get(b *harness.B, c *caller) {
+	send(b, http.MethodGet, c.InvokeURL(overHTTP.ID, "hello"), nil, nil)
+}
+
+func proxied(b *harness.B, c *caller) { harness.Must(sandbox.Proxy(b, c.proxied, overGRPC.ID, nil)) }
 
 // The callees are the last parts of their addresses, so that a pattern of stock daprd's resolver
 // leads to them without a lookup.
@@ -148,7 +173,7 @@ type caller struct {
 	name     string
 	profiles string // URL
 	proxied  *grpc.ClientConn
-	kinds    [kinds]harness.Subject // microseconds of CPU time, and allocations, for each call
+	measured map[*kind]*harness.Subject // microseconds of CPU time, and allocations, for each call
 }
 
 // startCallers starts a cluster, two callees, and the callers: stock daprd first.
@@ -156,10 +181,12 @@ func startCallers(b *harness.B) []*caller {
 	s, authority := b.Sandbox(), harness.Must(sandbox.NewAuthority())
 	west := harness.Must(s.Cluster(b, sandbox.ClusterOptions{Name: "west", Authority: authority}))
 	pattern := fmt.Sprintf("127.0.0.{appid}:%d", harness.Must(sandbox.FreePort()))
-	for app, protocol := range map[catalog.App]string{overHTTP: "http", overGRPC: "grpc"} {
-		behind := harness.Must(s.App(sandbox.AppOptions{Cluster: "west", App: app, GRPC: protocol == "grpc"}))
+	for app, behind := range map[catalog.App]string{
+		overHTTP: serve(b, echo()),
+		overGRPC: harness.Must(s.App(sandbox.AppOptions{Cluster: "west", App: overGRPC, GRPC: true})).Address,
+	} {
 		harness.Must(s.Daprd(b, sandbox.DaprdOptions{
-			Cluster: "west", App: app, AppAddress: behind.Address, AppProtocol: protocol, Internal: strings.Replace(pattern, "{appid}", app.ID, 1),
+			Cluster: "west", App: app, AppAddress: behind, AppProtocol: map[bool]string{true: "grpc", false: "http"}[app == overGRPC], Internal: strings.Replace(pattern, "{appid}", app.ID, 1),
 			Sentry: west.Sentry, Configuration: harness.Must(west.Configuration(sandbox.SidecarOptions{App: app})),
 		}))
 	}
@@ -177,22 +204,13 @@ func startCallers(b *harness.B) []*caller {
 		}))
 		c.profiles, c.proxied = "http://127.0.0.1:"+port+"/debug/pprof/", harness.Must(c.Dial())
 		b.Cleanup(c.proxied.Close)
-		for kind := range kinds {
-			b.Await(c.name+", "+kindNames[kind], 100*time.Millisecond, func() { c.call(b, kind) })
+		c.measured = map[*kind]*harness.Subject{}
+		for _, k := range kinds {
+			c.measured[k] = &harness.Subject{}
+			b.Await(c.name+", "+k.name, 100*time.Millisecond, func() { k.call(b, c) })
 		}
 	}
 	return callers
-}
-
-func (c *caller) call(b *harness.B, kind int) {
-	switch at := c.InvokeURL(overHTTP.ID, "hello"); kind {
-	case get:
-		send(b, http.MethodGet, at, nil, nil)
-	case send1KiB:
-		send(b, http.MethodPost, at, nil, body)
-	case proxied:
-		harness.Must(sandbox.Proxy(b, c.proxied, overGRPC.ID, nil))
-	}
 }
 
 // pprof reads a profile of the sidecar.
@@ -208,16 +226,26 @@ func (c *caller) mallocs(b *harness.B) (n uint64) {
 }
 
 // measure makes so many calls, and notes what each cost the sidecar.
-func (c *caller) measure(b *harness.B, kind int, o options) {
-	mallocs := c.mallocs(b)
-	used := harness.Spent(c.PID(), func() { c.make(b, kind, o) })
-	c.kinds[kind].Add("cpu", float64(used)/float64(o.calls)/1e3)
-	c.kinds[kind].Add("allocations", float64(c.mallocs(b)-mallocs)/float64(o.calls))
+func (c *caller) measure(b *harness.B, k *kind, o options) {
+	mallocs, took := c.mallocs(b), []time.Duration(nil)
+	used := harness.Spent(c.PID(), func() { took = c.make(b, k, o) })
+	m := c.measured[k]
+	m.Add("cpu", float64(used)/float64(len(took))/1e3)
+	m.Add("allocations", float64(c.mallocs(b)-mallocs)/float64(len(took)))
+	m.Took("p99", harness.Quantile(took, .99))
 }
 
-// make makes so many calls, a few at a time.
-func (c *caller) make(b *harness.B, kind int, o options) {
-	harness.Repeat(o.at, o.calls, func() { c.call(b, kind) })
+// make makes so many calls, but at least two for each that is under way at a time, and returns how long
+// each took.
+func (c *caller) make(b *harness.B, k *kind, o options) []time.Duration {
+	took := make([]time.Duration, max(o.calls, 2*k.at))
+	var next atomic.Int64
+	harness.Repeat(k.at, len(took), func() {
+		start := time.Now()
+		k.call(b, c)
+		took[next.Add(1)-1] = time.Since(start)
+	})
+	return took
 }
 
 // way is a way to call the app, with what calls took and cost: milliseconds each.
@@ -328,6 +356,7 @@ func echo() http.Handler {
 	mux.HandleFunc("DELETE /actors/{type}/{id}", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("PUT /actors/{type}/{id}/method/echo", back)
 	mux.HandleFunc("POST /echo", back)
+	mux.HandleFunc("GET /hello", back)
 	return mux
 }
 
@@ -337,11 +366,11 @@ const actors = 256
 // ways are the ways to the app; the first is what the others are compared with, the last is bridged.
 func (m *mesh) ways(b *harness.B) []*way {
 	actor := func(by *sandbox.Sidecar) func(int) {
-		return func(n int) { post(b, by.ActorURL(fmt.Sprint("Cart/", n%actors), "echo"), nil) }
+		return func(n int) { post(b, by.ActorURL(fmt.Sprint("Cart/", n%actors), "echo"), body) }
 	}
 	named := func(name string, call func(int)) *way { return &way{harness.Subject{Name: name}, call} }
 	return []*way{
-		named("service invocation, other cluster", func(int) { post(b, m.caller.InvokeURL("carts", "echo"), nil) }),
+		named("service invocation, other cluster", func(int) { post(b, m.caller.InvokeURL("carts", "echo"), body) }),
 		named("actor, within its cluster", actor(m.local)),
 		named("actor, other cluster", actor(m.caller)),
 	}

@@ -4,10 +4,14 @@
 package dns
 
 import (
+	"context"
+	"crypto/tls"
 	_ "embed"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -40,6 +44,7 @@ func New(flags *flag.FlagSet) harness.Command {
 	by := flags.String("by", "udp,tcp,dot", "measure these transports, by dnsperf's names")
 	return harness.Command{
 		Short: "-rounds=1 -each=1s -names=1000",
+		Roles: map[string]harness.Role{"bare": harness.As(runBare)},
 		Run: func(b *harness.B) {
 			s := &stage{dnsperf: harness.Must(sandbox.Binary("dnsperf")), names: *names, seconds: fmt.Sprintf("%.0f", max(each.Seconds(), 1)), queries: b.Path("queries")}
 			servers := s.servers(b, *only)
@@ -55,6 +60,45 @@ func New(flags *flag.FlagSet) harness.Command {
 type server struct {
 	*harness.Running
 	ports map[string]int
+}
+
+// runBare is the floor of a server in Go, which has a goroutine for each connection: it sends each query back
+// as an empty answer. Its arguments are its addresses for TCP and TLS, and the files of its certificate.
+func runBare(b *harness.B, args []string) map[string]any {
+	cert := harness.Must(tls.LoadX509KeyPair(args[2], args[3]))
+	listeners := []net.Listener{harness.Must(net.Listen("tcp", args[0])), tls.NewListener(harness.Must(net.Listen("tcp", args[1])), &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"dot"}})}
+	for _, l := range listeners {
+		context.AfterFunc(b, func() { l.Close() })
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				go echo(c)
+			}
+		}()
+	}
+	<-b.Done()
+	return nil
+}
+
+// echo answers what has come by one write, as a server must to be fast.
+func echo(c net.Conn) {
+	defer c.Close()
+	in := make([]byte, 0, 1<<16)
+	for {
+		n, err := c.Read(in[len(in):cap(in)])
+		if err != nil {
+			return
+		}
+		in = in[:len(in)+n]
+		end := 0
+		for len(in)-end >= 2 && len(in)-end-2 >= int(binary.BigEndian.Uint16(in[end:])) {
+			in[end+4] |= 0x80 // a response
+			end += 2 + int(binary.BigEndian.Uint16(in[end:]))
+		}
+		if _, err := c.Write(in[:end]); err != nil {
+			return
+		}
+		in = in[:copy(in, in[end:])]
+	}
 }
 
 // asked is a server by one transport, and what was measured of it.
@@ -150,13 +194,21 @@ func (s *stage) servers(b *harness.B, only string) (all []*server) {
 		{Name: "Knot DNS", Program: "knotd", Args: []string{"-c", "CONFIG"}, Config: knotConfig},
 		{Name: "NSD", Program: "nsd", Args: []string{"-d", "-c", "CONFIG"}, Config: nsdConfig},
 		{Name: "CoreDNS, two sockets", Program: "coredns", Args: []string{"-conf", "CONFIG"}, Config: corednsConfig},
+		{Name: "a bare server in Go", Program: harness.Must(os.Executable()), Args: harness.Arguments("bare", []string{"127.0.0.1:PORT", "127.0.0.1:TLS", "CERT", "KEY"})},
 	} {
-		tls := harness.Must(sandbox.FreePort())
-		peer.Fill = []string{"ZONE", b.Path("zone"), "CORES", fmt.Sprint(runtime.NumCPU()), "CERT", b.Path("cert"), "KEY", b.Path("key"), "TLS", fmt.Sprint(tls)}
-		for _, r := range b.Servers(only, []harness.Server{peer}, s.answers) {
-			all = append(all, &server{r, map[string]int{"udp": r.Port, "tcp": r.Port, "dot": tls}})
-			if peer.Config == knotConfig {
-				delete(all[0].ports, "dot")
+		encrypted := harness.Must(sandbox.FreePort())
+		peer.Fill = []string{"ZONE", b.Path("zone"), "CORES", fmt.Sprint(runtime.NumCPU()), "CERT", b.Path("cert"), "KEY", b.Path("key"), "TLS", fmt.Sprint(encrypted)}
+		ports, answers := []string{"udp", "tcp", "dot"}, s.answers
+		switch peer.Config {
+		case knotConfig:
+			ports = ports[:2]
+		case "":
+			ports, answers = ports[1:], func(r *harness.Running) { harness.Check(harness.Must(net.Dial("tcp", r.Addr)).Close()) }
+		}
+		for _, r := range b.Servers(only, []harness.Server{peer}, answers) {
+			all = append(all, &server{r, map[string]int{}})
+			for _, transport := range ports {
+				all[len(all)-1].ports[transport] = map[bool]int{true: encrypted, false: r.Port}[transport == "dot"]
 			}
 		}
 	}

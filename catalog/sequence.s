@@ -1,0 +1,1 @@
+// Lets sequence.go declare functions without a body.

@@ -1,1 +1,0 @@
-// Lets turns.go declare functions without a body.
