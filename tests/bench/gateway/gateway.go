@@ -12,11 +12,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/bench/harness"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // The names that the proxies route by.
@@ -24,6 +26,9 @@ const (
 	echoHost = "echo.bench.east.isthmus.internal" // TLS, echoes blocks of 1 KiB
 	bulkHost = "bulk.bench.east.isthmus.internal" // sends as many bytes as it is told to
 )
+
+// ours is our gateway, in the table.
+const ours = "isthmus"
 
 // load is how much of everything one round does.
 type load struct{ rounds, connections, requests, bytes, idle int }
@@ -81,13 +86,19 @@ func compare(b *harness.B, l load, only string) {
 
 // proxies are all, ours first.
 func proxies(self string, behind apps) (all []harness.Server) {
-	gateway := harness.Server{Name: "isthmus", Program: self, Args: harness.Arguments("gateway", proxy{"127.0.0.1:PORT", behind})}
+	gateway := harness.Server{Name: ours, Program: self, Args: harness.Arguments("gateway", proxy{"127.0.0.1:PORT", behind})}
 	all = append(all, gateway)
-	if gateway.Name, gateway.UID = "isthmus, ordinary user", 65533; os.Getuid() == 0 { // whose pipes are limited
+	if gateway.Name, gateway.UID = ours+", ordinary user", 65533; os.Getuid() == 0 { // whose pipes are limited
 		all = append(all, gateway)
 	}
 	files := openFiles()
-	fill := []string{"ECHOHOST", echoHost, "BULKHOST", bulkHost, "ECHO", behind.Echo, "BULK", behind.Bulk, "FILES", fmt.Sprint(files), "CLIENTS", fmt.Sprint(files/2 - 100)}
+	nginx, _ := sandbox.Binary("nginx") // start says that it is missing
+	nginx, _ = filepath.EvalSymlinks(nginx)
+	root, module := filepath.Join(filepath.Dir(nginx), "root"), "/usr/lib/nginx/modules/ngx_stream_module.so"
+	if _, err := os.Stat(root + module); err == nil { // nginx was unpacked there
+		module = root + module
+	}
+	fill := []string{"STREAM", module, "ECHOHOST", echoHost, "BULKHOST", bulkHost, "ECHO", behind.Echo, "BULK", behind.Bulk, "FILES", fmt.Sprint(files), "CLIENTS", fmt.Sprint(files/2 - 100)}
 	return append(all,
 		harness.Server{Name: "HAProxy", Program: "haproxy", Args: []string{"-db", "-q", "-f", "CONFIG"}, Config: haproxyConfig, Fill: fill},
 		harness.Server{Name: "nginx stream", Program: "nginx", Args: []string{"-c", "CONFIG", "-e", "DIR/nginx.log"}, Config: nginxConfig, Fill: fill},
@@ -148,7 +159,8 @@ func openFiles() int {
 	return int(min(limit.Max, 1<<20))
 }
 
-// show prints what was measured, and in brackets how many times that of the first candidate it is.
+// show prints what was measured, in brackets how many times that of the first candidate it is, and how
+// that one does beside the best of the other proxies.
 func show(all []*harness.Subject, l load) {
 	harness.Print(fmt.Sprintf("Medians of %d rounds by turns; in brackets: times that of %s", l.rounds, all[0].Name), all, []harness.Column{
 		{Head: "CPU µs per new connection", Figure: "connection", Format: "%.0f", Quantile: .5}, {Head: "without an exchange", Figure: "bare", Format: "%.0f", Quantile: .5},
@@ -156,6 +168,20 @@ func show(all []*harness.Subject, l load) {
 		{Head: "KiB per idle connection", Figure: "idle KiB", Format: "%.1f"}, {Head: "descriptors", Figure: "idle files", Format: "%.1f"},
 		{Head: "idle connections", Figure: "idle", Format: "%.0f"},
 	})
+	for _, aim := range []struct {
+		figure string
+		times  float64
+	}{{"connection", .9}, {"bare", .9}, {"request", .9}, {"bulk", .35}} {
+		least, best := 0., ""
+		for _, s := range all {
+			if times := s.Times(aim.figure, .5); !strings.HasPrefix(s.Name, ours) && times > 0 && (best == "" || times < least) {
+				least, best = times, s.Name
+			}
+		}
+		if strings.HasPrefix(all[0].Name, ours) && best != "" {
+			fmt.Printf("%s, %s: %.2f × %s, at most %.2f ×: %s\n", all[0].Name, aim.figure, 1/least, best, aim.times, map[bool]string{true: "met", false: "MISSED"}[1/least <= aim.times])
+		}
+	}
 }
 
 // The servers' configurations.
