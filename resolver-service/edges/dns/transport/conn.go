@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -42,7 +41,7 @@ type conn struct {
 	raw    net.Conn
 	net    net.Conn // raw, or TLS over it
 	client netip.Addr
-	place  *list.Element // in conns; of its lock
+	usedAt atomic.Int64 // see conns.used
 
 	established atomic.Bool // the TLS handshake has ended
 
@@ -57,7 +56,7 @@ type conn struct {
 }
 
 func (s *serving) newConn(raw net.Conn, config *tls.Config) *conn {
-	c := &conn{worker: s.worker(s.stream(), 0), raw: raw, net: raw, slots: make(chan struct{}, maxInFlight)}
+	c := &conn{worker: s.worker(s.stream(), int(s.counts.accepted.Load())), raw: raw, net: raw, slots: make(chan struct{}, maxInFlight)}
 	if config != nil {
 		c.net = tls.Server(raw, config)
 	}

@@ -428,7 +428,7 @@ func FuzzStream(f *testing.F) {
 		}()
 		io.Copy(io.Discard, here)
 		<-done
-		if got := int(s.counts.tcp.responses.Load()); got > want {
+		if got := int(s.Counters().Traffic[TCP].Responses); got > want {
 			t.Errorf("%d responses to %d queries", got, want)
 		}
 	})

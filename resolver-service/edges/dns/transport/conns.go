@@ -1,21 +1,21 @@
 package transport
 
 import (
-	"container/list"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 )
 
-// conns are the connections open now, in the order in which they last brought a query.
-// There is room for so many, and a client address has at most its share of it.
+// conns are the connections open now. There is room for so many, and a client address has at most its
+// share of it. A query writes nothing here, only the time of its own connection: cores would compete.
 type conns struct {
 	max, share int
 	counts     *counts
+	began      time.Time
 
 	mu       sync.Mutex
-	order    list.List // of *conn; the one that was idle the longest first
+	all      map[*conn]struct{}
 	byClient map[netip.Addr]int
 }
 
@@ -24,7 +24,7 @@ const leastShare = 2
 
 func newConns(most int, counts *counts) *conns {
 	share := min(max(most/10, leastShare), most)
-	return &conns{max: most, share: share, counts: counts, byClient: make(map[netip.Addr]int)}
+	return &conns{max: most, share: share, counts: counts, began: time.Now(), all: make(map[*conn]struct{}), byClient: make(map[netip.Addr]int)}
 }
 
 // client is what a sender counts as: its address, or the /64 that a host has by IPv6.
@@ -51,12 +51,13 @@ func (cs *conns) add(c *conn) bool {
 		if !cs.evict(func(other *conn) bool { return other.client == c.client }) {
 			return false
 		}
-	case cs.order.Len() >= cs.max:
+	case len(cs.all) >= cs.max:
 		if !cs.evict(func(*conn) bool { return true }) {
 			return false
 		}
 	}
-	c.place = cs.order.PushBack(c)
+	cs.used(c)
+	cs.all[c] = struct{}{}
 	cs.byClient[c.client]++
 	cs.counts.open.Add(1)
 	return true
@@ -65,17 +66,19 @@ func (cs *conns) add(c *conn) bool {
 // evict closes the connection that was idle the longest, of those that match and that no
 // query is waited for on.
 func (cs *conns) evict(match func(*conn) bool) bool {
-	for e := cs.order.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*conn)
-		if c.waiting.Load() > 0 || !match(c) {
-			continue
+	var idlest *conn
+	for c := range cs.all {
+		if c.waiting.Load() == 0 && match(c) && (idlest == nil || c.usedAt.Load() < idlest.usedAt.Load()) {
+			idlest = c
 		}
-		cs.drop(c)
-		cs.counts.evicted.Add(1)
-		c.raw.Close() // its goroutine notices
-		return true
 	}
-	return false
+	if idlest == nil {
+		return false
+	}
+	cs.drop(idlest)
+	cs.counts.evicted.Add(1)
+	idlest.raw.Close() // its goroutine notices
+	return true
 }
 
 // evictAny makes room where descriptors have run out.
@@ -86,13 +89,7 @@ func (cs *conns) evictAny() {
 }
 
 // used notes that a connection has brought a query.
-func (cs *conns) used(c *conn) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if c.place != nil {
-		cs.order.MoveToBack(c.place)
-	}
-}
+func (cs *conns) used(c *conn) { c.usedAt.Store(int64(time.Since(cs.began))) }
 
 // remove takes a connection out, if it was not evicted already.
 func (cs *conns) remove(c *conn) {
@@ -102,11 +99,10 @@ func (cs *conns) remove(c *conn) {
 }
 
 func (cs *conns) drop(c *conn) {
-	if c.place == nil {
+	if _, open := cs.all[c]; !open {
 		return
 	}
-	cs.order.Remove(c.place)
-	c.place = nil
+	delete(cs.all, c)
 	if cs.byClient[c.client]--; cs.byClient[c.client] == 0 {
 		delete(cs.byClient, c.client)
 	}
@@ -125,8 +121,8 @@ func (cs *conns) idleTimeout(usual time.Duration) time.Duration {
 func (cs *conns) interrupt() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	for e := cs.order.Front(); e != nil; e = e.Next() {
-		e.Value.(*conn).interrupt()
+	for c := range cs.all {
+		c.interrupt()
 	}
 }
 

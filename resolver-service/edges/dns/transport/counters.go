@@ -40,7 +40,7 @@ func (t *Traffic) add(o *tally) {
 }
 
 // tally is Traffic as it is counted. Each socket for UDP has one of its own, in cache
-// lines of its own.
+// lines of its own. Connections have some by turns, so that those that run at once seldom share one.
 type tally struct {
 	queries, responses, dropped, limited, slipped, truncated, waited, overload atomic.Uint64
 
@@ -49,8 +49,8 @@ type tally struct {
 
 // counts are a listener's.
 type counts struct {
-	udp      []tally // one for each socket
-	tcp      tally   // or TLS
+	udp      []tally   // one for each socket
+	tcp      [64]tally // or TLS
 	open     atomic.Int64
 	accepted atomic.Uint64
 	evicted  atomic.Uint64
@@ -70,7 +70,9 @@ func (l *Listener) Counters() Counters {
 	for i := range l.counts.udp {
 		c.Traffic[UDP].add(&l.counts.udp[i])
 	}
-	c.Traffic[l.stream()].add(&l.counts.tcp)
+	for i := range l.counts.tcp {
+		c.Traffic[l.stream()].add(&l.counts.tcp[i])
+	}
 	return c
 }
 

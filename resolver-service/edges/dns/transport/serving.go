@@ -39,9 +39,9 @@ type worker struct {
 	tally *tally
 }
 
-// worker makes the one of the i-th socket for UDP.
+// worker makes the one of the i-th socket for UDP, or connection.
 func (s *serving) worker(p Protocol, i int) *worker {
-	w := &worker{serving: s, tally: &s.counts.tcp, query: Query{As: s.cfg.As, Protocol: p}}
+	w := &worker{serving: s, tally: &s.counts.tcp[i%len(s.counts.tcp)], query: Query{As: s.cfg.As, Protocol: p}}
 	if p == UDP {
 		w.tally = &s.counts.udp[i]
 		w.query.To = s.addr.Addr()
