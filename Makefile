@@ -52,6 +52,7 @@ CONSOLE := resolver-service/edges/console
 generate: helm
 	go tool -modfile=tools/go.mod buf lint
 	go tool -modfile=tools/go.mod buf generate
+	go tool -modfile=tools/go.mod buf generate --template buf.gen.crds.yaml
 	go tool -modfile=tools/go.mod templ generate -log-level warn -path $(CONSOLE)
 	.ci/manifests
 	go test -count=1 ./cmd/isthmus ./internal/show -run 'TestTheReferenceIsTheHelp|TestTheJSONPageHasEveryField' -update

@@ -103,6 +103,8 @@ func appendJSONValue(b []byte, value protoreflect.Value, field protoreflect.Fiel
 		return strconv.AppendUint(b, value.Uint(), 10)
 	case field.Kind() == protoreflect.BoolKind:
 		return strconv.AppendBool(b, value.Bool())
+	case writesNumber(field, value.String()):
+		return append(b, value.String()...)
 	default:
 		return appendQuoted(b, value.String())
 	}

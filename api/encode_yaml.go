@@ -98,7 +98,7 @@ func appendYAMLScalar(b []byte, value protoreflect.Value, field protoreflect.Fie
 	case protoreflect.BoolKind:
 		return strconv.AppendBool(b, value.Bool())
 	}
-	if s := value.String(); !plain(s) {
+	if s := value.String(); !plain(s) && !writesNumber(field, s) {
 		return appendQuoted(b, s)
 	}
 	return append(b, value.String()...)

@@ -170,6 +170,10 @@ func (v *validator) route(r *v1alpha1.Route, path func(string) string) catalog.R
 	if spec.Weight > catalog.MaxWeight {
 		v.refuse(path("weight"), fmt.Sprintf("%d is out of bounds", spec.Weight), fmt.Sprintf("write a number from 0 to %d", catalog.MaxWeight))
 	}
+	var err error
+	if spec.MinReady, err = catalog.ParseMinReady(r.MinReady); err != nil {
+		v.refuse(path("minReady"), fmt.Sprintf("%q %v", strict.Shorten(r.MinReady), err), "write how many instances must be ready, such as 3 or 50%")
+	}
 	return spec
 }
 
@@ -183,7 +187,7 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 			m.Namespace = e.App.Namespace
 		}
 		for _, r := range e.Routes {
-			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority}
+			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority, MinReady: r.MinReady.String()}
 			if r.Weight != catalog.DefaultWeight {
 				route.Weight = proto.Uint32(r.Weight)
 			}

@@ -156,10 +156,23 @@ func (w *walker) number(n *strict.Node) (uint32, bool) {
 	return uint32(v), true
 }
 
+// orNumbers are fields of text that also take a number, as Kubernetes' IntOrString does.
+var orNumbers = []string{"minReady"}
+
+// writesNumber tells whether a text is written as a number.
+func writesNumber(field protoreflect.FieldDescriptor, s string) bool {
+	_, err := strconv.ParseUint(s, 10, 32)
+	return err == nil && slices.Contains(orNumbers, field.JSONName())
+}
+
 // text reads a string. An empty one is refused: in "allow" it would mean anybody,
 // which nobody should get by way of a template that was given nothing.
 func (w *walker) text(n *strict.Node) (string, bool) {
-	switch n.Kind {
+	kind := n.Kind
+	if kind == strict.Int && slices.Contains(orNumbers, w.path[len(w.path)-1].field) {
+		kind = strict.String
+	}
+	switch kind {
 	case strict.String:
 		if n.Text == "" {
 			w.refuse(n, "is empty", "give it a value, or leave the field out")

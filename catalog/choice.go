@@ -13,8 +13,8 @@ import (
 // twice for each call.
 const golden = 0x9E3779B97F4A7C15
 
-// Choice spreads calls over routes by priority, weight and ramp. The calls walk through the range
-// of uint64 in golden steps. Each route has a cut of that range, as wide as its share.
+// Choice spreads calls over routes by priority, weight, ramp and capacity. The calls walk through
+// the range of uint64 in golden steps. Each route has a cut of that range, as wide as its share.
 type Choice struct {
 	sequence sequence
 	cuts     []cut // the last one ends with the range
@@ -26,97 +26,138 @@ type cut struct {
 	route int    // its index
 }
 
-// NewChoice makes the choice among routes that are sorted by priority. One must be usable.
-//
-// A level is the routes of one priority. It takes all that the levels before it leave. It leaves
-// something only while all its usable routes are ramping up and a lower route is usable. Then it
-// takes as much as the most advanced of them.
-func NewChoice(routes []Route) *Choice {
+// Offer is what a route offers to calls. Offers are sorted by priority; those of one priority are a
+// level. One with weight 0 is none.
+type Offer struct {
+	RouteSpec
+	// Ramp is how much of its due calls the route takes for now, out of 1. What it leaves goes to
+	// the others of its level, and as far as all of them ramp up, to the next level.
+	Ramp float64
+	// Capacity is how much of its due calls the route can carry, out of 1. What it leaves goes to the
+	// next level. 0 for a route that takes no calls, though they are due to it.
+	Capacity float64
+}
+
+func (o Offer) takes() bool { return o.Weight > 0 && o.Capacity > 0 }
+
+// NewChoice makes the choice among offers, by their index. One must take calls.
+func NewChoice(offers []Offer) *Choice {
 	c := &Choice{}
 	c.sequence.shared.Store(rand.Uint64())
-	at := uint64(0)
-	for first := nextUsable(routes, 0); first >= 0; {
-		end := levelEnd(routes, first)
-		below := nextUsable(routes, end)
-		last := uint64(math.MaxUint64)
-		if share := levelShare(routes[first:end]); share < 100 && below >= 0 {
-			last = at + scale(math.MaxUint64-at, share, 100)
-			c.divide(routes, first, end, at, last)
-			if at = last + 1; at == 0 {
-				break // nothing is left
-			}
-			first = below
+	taken, next := 0.0, uint64(0)
+	for i, part := range parts(offers) {
+		taken += part
+		last := point(taken)
+		if part == 0 || last < next { // too narrow for a cut
 			continue
 		}
-		c.divide(routes, first, end, at, last)
-		break
+		c.cuts = append(c.cuts, cut{last, i})
+		if next = last + 1; next == 0 {
+			return c
+		}
 	}
+	c.cuts[len(c.cuts)-1].last = math.MaxUint64
 	return c
 }
 
-// sole tells whether the first usable route takes everything.
-func sole(routes []Route, first int) bool {
-	end := levelEnd(routes, first)
-	if next := nextUsable(routes, first+1); next >= 0 && next < end {
-		return false
+// point is the last point of the range's first part.
+func point(part float64) uint64 {
+	if part >= 1 {
+		return math.MaxUint64
 	}
-	return routes[first].Percent() == 100 || nextUsable(routes, end) < 0
+	return uint64(part * (1 << 64))
 }
 
-func nextUsable(routes []Route, from int) int {
-	for i := from; i < len(routes); i++ {
-		if routes[i].Usable() {
+// parts is how much of all calls each offer gets. Each level takes what it can of what the levels
+// before it leave. If the last one leaves something, all get more in proportion: there is nowhere
+// else to go.
+func parts(offers []Offer) []float64 {
+	parts := make([]float64, len(offers))
+	left := 1.0
+	for first := nextTaking(offers, 0); first >= 0 && left > 0; {
+		first = levelStart(offers, first)
+		end := levelEnd(offers, first)
+		below := nextTaking(offers, end)
+		share, total := levelShare(offers[first:end], below >= 0)
+		for i := first; i < end; i++ {
+			parts[i] = left * share * offers[i].pull() / total
+		}
+		left -= left * share
+		first = below
+	}
+	if left > 0 && left < 1 {
+		for i := range parts {
+			parts[i] /= 1 - left
+		}
+	}
+	return parts
+}
+
+// pull is what an offer has for calls of its level, beside the others there.
+func (o Offer) pull() float64 { return float64(o.Weight) * o.Ramp * o.Capacity }
+
+// LevelShare is how much a level takes of the calls that are left for it, out of 1, if another level
+// comes after it.
+func LevelShare(level []Offer) float64 {
+	share, _ := levelShare(level, true)
+	return share
+}
+
+// levelShare also returns the sum by which its offers share that.
+func levelShare(level []Offer, below bool) (share, total float64) {
+	var due, carried, ramp float64
+	for _, o := range level {
+		due += float64(o.Weight)
+		carried += float64(o.Weight) * o.Capacity
+		total += o.pull()
+		if o.takes() {
+			ramp = max(ramp, o.Ramp)
+		}
+	}
+	if !below {
+		ramp = 1
+	}
+	if due == 0 {
+		return 0, 0
+	}
+	return ramp * carried / due, total
+}
+
+// sole tells whether the first offer that takes calls takes everything.
+func sole(offers []Offer) bool {
+	first := nextTaking(offers, 0)
+	next := nextTaking(offers, first+1)
+	if next < 0 {
+		return true
+	}
+	if offers[next].Priority == offers[first].Priority {
+		return false
+	}
+	return LevelShare(offers[levelStart(offers, first):levelEnd(offers, first)]) == 1
+}
+
+func nextTaking(offers []Offer, from int) int {
+	for i := from; i < len(offers); i++ {
+		if offers[i].takes() {
 			return i
 		}
 	}
 	return -1
 }
 
-func levelEnd(routes []Route, first int) int {
+func levelStart(offers []Offer, at int) int {
+	for at > 0 && offers[at-1].Priority == offers[at].Priority {
+		at--
+	}
+	return at
+}
+
+func levelEnd(offers []Offer, first int) int {
 	end := first
-	for end < len(routes) && routes[end].Priority == routes[first].Priority {
+	for end < len(offers) && offers[end].Priority == offers[first].Priority {
 		end++
 	}
 	return end
-}
-
-// levelShare is how much a level takes of what is left for it, in percent.
-func levelShare(level []Route) (share uint64) {
-	for i := range level {
-		if r := &level[i]; r.Usable() {
-			share = max(share, r.Percent())
-		}
-	}
-	return share
-}
-
-// divide cuts at..last, inclusive, by weight, for the level from first to before end.
-func (c *Choice) divide(routes []Route, first, end int, at, last uint64) {
-	var total, sum uint64
-	for i := range routes[first:end] {
-		if r := &routes[first+i]; r.Usable() {
-			total += uint64(r.Weight) * r.Percent()
-		}
-	}
-	from := at
-	for i := first; i < end; i++ {
-		r := &routes[i]
-		if !r.Usable() {
-			continue
-		}
-		sum += uint64(r.Weight) * r.Percent()
-		upTo := last
-		if sum < total {
-			upTo = at + scale(last-at, sum, total)
-		}
-		if upTo < from {
-			continue // too narrow for a cut
-		}
-		c.cuts = append(c.cuts, cut{upTo, i})
-		if from = upTo + 1; from == 0 {
-			return
-		}
-	}
 }
 
 // scale is n·a/b, for a of at most b.
@@ -157,18 +198,18 @@ func (c *Choice) Follow(replaced *Choice) {
 // withoutIdleRamps clears the ramp of each route on which it has no effect. So a view changes
 // with the steps of a ramp only if lookups do. The routes are sorted by priority.
 func withoutIdleRamps(routes []Route) {
+	offers := offersOf(routes, nil)
 	idle := false // the levels from here on get nothing
 	for first := 0; first < len(routes); {
-		end := levelEnd(routes, first)
-		level := routes[first:end]
-		share := levelShare(level) // 0 if none is usable
-		below := nextUsable(routes, end) >= 0
-		if idle || !below && evenRamps(level) {
-			for i := range level {
-				level[i].Ramp = 0
+		end := levelEnd(offers, first)
+		below := nextTaking(offers, end) >= 0
+		share, _ := levelShare(offers[first:end], below) // 0 if none takes calls
+		if idle || !below && evenRamps(offers[first:end]) {
+			for i := first; i < end; i++ {
+				routes[i].Ramp = 0
 			}
 		}
-		idle = idle || share == 100 || share > 0 && !below
+		idle = idle || share == 1
 		first = end
 	}
 	for i := range routes {
@@ -178,13 +219,13 @@ func withoutIdleRamps(routes []Route) {
 	}
 }
 
-// evenRamps tells whether all usable routes of a level get the same percentage.
-func evenRamps(level []Route) bool {
-	var usable []uint64
-	for i := range level {
-		if level[i].Usable() {
-			usable = append(usable, level[i].Percent())
+// evenRamps tells whether all offers of a level that take calls have the same ramp.
+func evenRamps(level []Offer) bool {
+	var ramps []float64
+	for _, o := range level {
+		if o.takes() {
+			ramps = append(ramps, o.Ramp)
 		}
 	}
-	return len(slices.Compact(usable)) <= 1
+	return len(slices.Compact(ramps)) <= 1
 }

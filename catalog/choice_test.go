@@ -139,6 +139,64 @@ func TestARampHoldsBackItsShare(t *testing.T) {
 	}
 }
 
+func TestCallsThatARouteCannotCarryGoOn(t *testing.T) {
+	// A route with so many instances ready, and so many that are not.
+	with := func(cluster string, priority, weight uint32, min MinReady, ready, draining uint32) Route {
+		r := to(cluster, priority, weight, Ready, cluster+":1")
+		if r.Ready, r.Draining, r.MinReady = ready, draining, min; ready == 0 {
+			r.State, r.Addresses = Empty, nil
+		}
+		return r
+	}
+	ramping := func(r Route, percent uint8) Route { r.Ramp = percent; return r }
+	full := func(cluster string, priority uint32) Route { return with(cluster, priority, 1, 0, 1, 0) }
+	tests := []struct {
+		name   string
+		routes []Route
+		share  map[string]float64
+	}{
+		{"enough are ready", []Route{with("w", 0, 1, 3, 3, 0), full("e", 1)}, map[string]float64{"w:1": 1}},
+		{"one of three", []Route{with("w", 0, 1, 3, 1, 0), full("e", 1)}, map[string]float64{"w:1": 1. / 3, "e:1": 2. / 3}},
+		{"one of 30 of which half are asked for", []Route{with("w", 0, 1, -50, 1, 29), full("e", 1)}, map[string]float64{"w:1": 1. / 15, "e:1": 14. / 15}},
+		{"half of what is known", []Route{with("w", 0, 1, -50, 2, 2), full("e", 1)}, map[string]float64{"w:1": 1}},
+		{"none is ready", []Route{with("w", 0, 1, 3, 0, 3), full("e", 1)}, map[string]float64{"e:1": 1}},
+		{"past those who share its priority, not to them",
+			[]Route{with("w", 0, 1, 2, 1, 0), full("n", 0), full("e", 1)}, map[string]float64{"w:1": .25, "n:1": .5, "e:1": .25}},
+		{"the same if none is ready", []Route{with("w", 0, 1, 2, 0, 0), full("n", 0), full("e", 1)}, map[string]float64{"n:1": .5, "e:1": .5}},
+		{"but to them if there is nowhere else", []Route{with("w", 0, 1, 2, 1, 0), full("n", 0)}, map[string]float64{"w:1": 1. / 3, "n:1": 2. / 3}},
+		{"over three priorities", []Route{with("w", 0, 1, 2, 1, 0), with("n", 1, 1, 2, 1, 0), full("e", 2)}, map[string]float64{"w:1": .5, "n:1": .25, "e:1": .25}},
+		{"what nobody carries is shared in proportion", []Route{with("w", 0, 1, 10, 4, 0), with("e", 1, 1, 10, 1, 0)},
+			map[string]float64{"w:1": .4 / .46, "e:1": .06 / .46}},
+		{"alone it takes all", []Route{with("w", 0, 1, 10, 1, 0)}, map[string]float64{"w:1": 1}},
+		{"by weight", []Route{with("w", 0, 3, 2, 1, 0), with("n", 0, 1, 2, 2, 0), full("e", 1)}, map[string]float64{"w:1": .375, "n:1": .25, "e:1": .375}},
+		{"while it ramps up, too", []Route{ramping(with("w", 0, 1, 2, 1, 0), 50), full("e", 1)}, map[string]float64{"w:1": .25, "e:1": .75}},
+		{"and its ramp goes to the others there", []Route{ramping(with("w", 0, 1, 2, 2, 0), 50), full("n", 0), full("e", 1)}, map[string]float64{"w:1": 1. / 3, "n:1": 2. / 3}},
+		{"weight 0 is due nothing", []Route{with("w", 0, 0, 2, 0, 0), full("n", 0), full("e", 1)}, map[string]float64{"n:1": 1}},
+	}
+	for _, test := range tests {
+		p := NewPlan(orders, test.routes)
+		hold(t, test.name, tally(p, 1), test.share, 10)
+		for _, s := range p.Shares() {
+			if want := test.share[s.Route.Addresses[0]]; math.Abs(s.Part-want) > 1e-9 {
+				t.Errorf("%s: %s has the share %v, want %v", test.name, s.Route.Cluster, s.Part, want)
+			}
+		}
+	}
+}
+
+func TestMinReadyIsANumberOrAPercentage(t *testing.T) {
+	for _, text := range []string{"", "1", "3", "100000", "1%", "50%", "100%"} {
+		if m, err := ParseMinReady(text); err != nil || m.String() != text {
+			t.Errorf("%q is read as %q, %v", text, m, err)
+		}
+	}
+	for _, text := range []string{"0", "0%", "101%", "-1", "03", "%", "3.5", "3 %", "100001", "many", "+3"} {
+		if m, err := ParseMinReady(text); err == nil {
+			t.Errorf("%q is read as %q", text, m)
+		}
+	}
+}
+
 // known is a Reachability with fixed routes.
 type known map[string]Route
 

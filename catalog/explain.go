@@ -69,12 +69,12 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 	if taken.Gateway {
 		d.Gateway, _, _ = strings.Cut(address, ":")
 	}
-	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.why(e.App))
+	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.Why(e.App))
 	return d
 }
 
 func (e *Entry) routeReason(r, taken *Route) string {
-	why := r.why(e.App)
+	why := r.Why(e.App)
 	if taken == nil || !r.Usable() || r == taken {
 		return why
 	}
@@ -92,7 +92,7 @@ func (e *Entry) routeReason(r, taken *Route) string {
 
 // levels returns the first and the last priority that lookups reach. Something must be usable.
 func (p *Plan) levels() (first, last uint32) {
-	first = p.Routes[nextUsable(p.Routes, 0)].Priority
+	first = p.Routes[nextUsable(p.Routes)].Priority
 	if p.choice == nil || p.choice.cuts == nil {
 		return first, first
 	}

@@ -204,6 +204,7 @@ type RouteSpec struct {
 	Cluster  string // LocalCluster or the name of a Cluster
 	Priority uint32 // lowest first
 	Weight   uint32 // share within one priority; 0 gets no calls
+	MinReady MinReady
 }
 
 // Bounds of a route and of a selection.

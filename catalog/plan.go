@@ -49,12 +49,13 @@ func NewPlan(app App, routes []Route) *Plan {
 	sortRoutes(routes)
 	lastResort(routes)
 	p := &Plan{App: app, Routes: routes}
-	first := nextUsable(routes, 0)
-	switch {
+	first := nextUsable(routes)
+	var room [8]Offer
+	switch offers := offersOf(routes, room[:0]); {
 	case first < 0:
 		return p
-	case !sole(routes, first):
-		p.choice = NewChoice(routes)
+	case !sole(offers):
+		p.choice = NewChoice(offers)
 	case len(routes[first].Addresses) == 1:
 		p.single = routes[first].Addresses[0]
 	default:
@@ -62,6 +63,15 @@ func NewPlan(app App, routes []Route) *Plan {
 		p.choice.sequence.shared.Store(rand.Uint64())
 	}
 	return p
+}
+
+func nextUsable(routes []Route) int {
+	for i := range routes {
+		if routes[i].Usable() {
+			return i
+		}
+	}
+	return -1
 }
 
 // lastResort makes damped routes usable if no other is: damping never takes a caller's last
@@ -102,11 +112,11 @@ func (p *Plan) Pick() (address string, route *Route) {
 func (p *Plan) PickAt() (route, address int) {
 	switch {
 	case p.single != "":
-		return nextUsable(p.Routes, 0), 0
+		return nextUsable(p.Routes), 0
 	case p.choice == nil:
 		return -1, -1
 	case p.choice.cuts == nil:
-		return nextUsable(p.Routes, 0), p.among()
+		return nextUsable(p.Routes), p.among()
 	}
 	return p.share()
 }
@@ -191,7 +201,7 @@ func (p *Plan) refusalReason() string {
 	}
 	parts := make([]string, len(p.Routes))
 	for i := range p.Routes {
-		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].why(p.App) + ")"
+		parts[i] = p.Routes[i].Cluster + " (" + p.Routes[i].Why(p.App) + ")"
 	}
 	reason := "no route to " + p.App.String() + " is ready: " + BriefOf(parts, mostReasons)
 	if r := &p.Routes[0]; len(p.Routes) == 1 && r.Local && r.State == Empty && r.Draining == 0 && CheckHostAppID(p.App.ID) == nil {

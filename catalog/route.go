@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -59,12 +60,36 @@ func (r *Route) Usable() bool {
 	return r.Weight > 0 && (r.State == Ready || r.State == Lapsed || r.State == LastResort)
 }
 
-// Percent is how much of its traffic the route gets.
+// Percent is how much of its traffic the route gets while it ramps up.
 func (r *Route) Percent() uint64 {
 	if r.Ramp == 0 || r.Ramp > 100 {
 		return 100
 	}
 	return uint64(r.Ramp)
+}
+
+// Lacks tells whether calls are due to the route that it can't take. They go on to the next priority,
+// and not to the others of its own.
+func (r *Route) Lacks() bool { return r.MinReady != 0 && r.Weight > 0 && !r.Usable() }
+
+// Offer is what the route offers to calls.
+func (r *Route) Offer() Offer {
+	o := Offer{RouteSpec: r.RouteSpec, Ramp: float64(r.Percent()) / 100}
+	switch {
+	case r.Usable():
+		o.Capacity = r.MinReady.Capacity(float64(r.Ready), r.Ready+r.Draining)
+	case !r.Lacks():
+		o.Weight = 0
+	}
+	return o
+}
+
+// offersOf appends the offers of routes.
+func offersOf(routes []Route, to []Offer) []Offer {
+	for i := range routes {
+		to = append(to, routes[i].Offer())
+	}
+	return to
 }
 
 // firstShard is the prefix of the first shard's address; see [Domain.GatewayAddresses].
@@ -125,7 +150,15 @@ func sameAddresses(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// why describes the route's state in a few words.
+// Why describes the route's state in a few words.
+func (r *Route) Why(app App) string {
+	why := r.why(app)
+	if r.Lacks() {
+		why += "; its share goes on to the next priority, since minReady is " + r.MinReady.String()
+	}
+	return why
+}
+
 func (r *Route) why(app App) string {
 	switch r.State {
 	case Ready:
@@ -169,6 +202,9 @@ func (r *Route) suffix() (more string) {
 	}
 	if r.Percent() < 100 {
 		more += fmt.Sprintf("; takes %d %% for now: traffic comes back in steps", r.Ramp)
+	}
+	if c := r.Offer().Capacity; r.Usable() && c < 1 {
+		more += fmt.Sprintf("; carries %.0f %% of its share, since minReady is %s", math.Ceil(100*c), r.MinReady)
 	}
 	return more
 }

@@ -15,7 +15,7 @@ func (p *Plan) Shares() []Share {
 	case p.single == "" && p.choice == nil:
 		return nil
 	case p.choice == nil || p.choice.cuts == nil:
-		return []Share{{&p.Routes[nextUsable(p.Routes, 0)], 1}}
+		return []Share{{&p.Routes[nextUsable(p.Routes)], 1}}
 	}
 	shares := make([]Share, 0, len(p.choice.cuts))
 	from := uint64(0)
@@ -24,4 +24,35 @@ func (p *Plan) Shares() []Share {
 		from = c.last + 1
 	}
 	return shares
+}
+
+// Place is where a route stands for clients that choose by priority and weight themselves.
+type Place struct{ Priority, Weight uint32 }
+
+// placeScale is what the weights of routes add up to that do not share calls by their own weights.
+const placeScale = 1000
+
+// Places returns the place of each route. It is the route's own priority and weight, unless a route
+// ramps up or lacks instances. Then all that lookups reach are of one priority, and share calls as
+// lookups do.
+func (p *Plan) Places() []Place {
+	places, uneven := make([]Place, len(p.Routes)), false
+	for i := range p.Routes {
+		r := &p.Routes[i]
+		places[i] = Place{r.Priority, r.Weight}
+		offer := r.Offer()
+		uneven = uneven || offer.Weight > 0 && (offer.Ramp < 1 || offer.Capacity < 1)
+	}
+	if !uneven {
+		return places
+	}
+	shares := p.Shares()
+	for i := range p.Routes {
+		for _, s := range shares {
+			if s.Route == &p.Routes[i] {
+				places[i] = Place{shares[0].Route.Priority, max(1, uint32(math.Round(s.Part*placeScale)))}
+			}
+		}
+	}
+	return places
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,6 +65,10 @@ func objectRules() map[string]func(*schema) {
 		},
 		"Route.priority": func(s *schema) { s.Maximum = number(catalog.MaxPriority) },
 		"Route.weight":   func(s *schema) { s.Maximum = number(catalog.MaxWeight) },
+		"Route.minReady": func(s *schema) {
+			s.Type, s.IntOrString, s.Minimum, s.Maximum = "", true, number(1), number(catalog.MaxMinReady)
+			s.Pattern = fmt.Sprintf("^([1-9][0-9]{0,%d}|%d|([1-9][0-9]?|100)%%)$", len(strconv.Itoa(catalog.MaxMinReady))-2, catalog.MaxMinReady)
+		},
 		"AppExportSpec.allow": func(s *schema) {
 			list(s, api.MaxAllow)
 			s.Items.Properties["cluster"].Not = &schema{Enum: without(reserved(), catalog.LocalCluster)}

@@ -21,6 +21,7 @@ type schema struct {
 	Required    []string           `yaml:"required,omitempty,flow"`
 	Properties  map[string]*schema `yaml:"properties,omitempty"`
 	Items       *schema            `yaml:"items,omitempty"`
+	IntOrString bool               `yaml:"x-kubernetes-int-or-string,omitempty"`
 	ListType    string             `yaml:"x-kubernetes-list-type,omitempty"`
 	ListMapKeys []string           `yaml:"x-kubernetes-list-map-keys,omitempty,flow"`
 	Rules       []rule             `yaml:"x-kubernetes-validations,omitempty"`

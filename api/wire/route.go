@@ -26,6 +26,7 @@ const (
 	routeDamped    protowire.Number = 13
 	routeZones     protowire.Number = 14
 	routeZoneOf    protowire.Number = 15
+	routeMinReady  protowire.Number = 16
 )
 
 // states pairs the two enumerations. They are apart so that neither can change the
@@ -100,7 +101,7 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 		}
 		m = appendMessage(m, routeZoneOf, of)
 	}
-	return m
+	return appendText(m, routeMinReady, r.MinReady.String())
 }
 
 func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
@@ -126,8 +127,12 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 	if err != nil {
 		return catalog.Route{}, err
 	}
+	minReady, err := catalog.ParseMinReady(m.GetMinReady())
+	if err != nil {
+		return catalog.Route{}, fmt.Errorf("min_ready %q %w", m.GetMinReady(), err)
+	}
 	return catalog.Route{
-		RouteSpec: catalog.RouteSpec{Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight()}, State: s,
+		RouteSpec: catalog.RouteSpec{Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), MinReady: minReady}, State: s,
 		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
 		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones,
 	}, nil
@@ -161,6 +166,6 @@ func checkRoute(m *pb.ViewRoute, s catalog.RouteState) error {
 func routeDecision(r *catalog.RouteDecision) *pb.RouteDecision {
 	return &pb.RouteDecision{
 		Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken || r.Share > 0, Reason: r.Reason,
-		Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault,
+		Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault, MinReady: r.MinReady.String(),
 	}
 }

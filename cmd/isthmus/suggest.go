@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,28 +15,48 @@ import (
 
 func newSuggest(c *connection) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "suggest --from APP | --to APP",
+		Use:   "suggest --from APP | --to APP | --all",
 		Short: "Write the objects that the seen calls need",
 		Long: `Write the object that lets in what the guards of this cluster's apps have seen, as YAML to
 review. It has the endpoints or callers of the object so far, and the seen ones; never more.
 
 With --from it is the AppEndpoints of a caller in this cluster. It holds the apps that the caller has
 called here, each with a route to this cluster. With --to it is the AppExport of an app, for its
-callers in other clusters, and for those of other namespaces in this one.`,
+callers in other clusters, and for those of other namespaces in this one.
+
+With --all it is the least objects for the whole cluster: what was called within the window, and
+nothing else. It says what they add and cut off beside the objects of now. -o writes each into a file
+of its own, DIR/NAMESPACE/APP.KIND.yaml, for Git. With --watch it goes on until you end it, and says
+which calls no object holds, and which parts of objects no call needed.`,
 		Example: `  isthmus suggest --from shop/checkout
   isthmus suggest --to shop/orders
-  isthmus suggest --from shop/checkout | isthmus apply --dry-run -f -`,
+  isthmus suggest --from shop/checkout | isthmus apply --dry-run -f -
+  isthmus suggest --all --window 24h -o objects/
+  isthmus suggest --all --watch`,
 		Args: arguments(cobra.NoArgs),
 	}
 	c.flags(cmd, toRead)
 	from := cmd.Flags().String("from", "", "the caller, "+bothForms)
 	to := cmd.Flags().String("to", "", "the callee, "+bothForms)
+	all := cmd.Flags().Bool("all", false, "the least objects for the whole cluster")
+	window := cmd.Flags().Duration("window", 24*time.Hour, "with --all: how far back, 10s to 24h")
+	dir := cmd.Flags().StringP("output", "o", "", "with --all: the folder to write a file for each object in")
+	watch := cmd.Flags().Bool("watch", false, "with --all: say what changes")
 	for _, flag := range []string{"from", "to"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, c.completeApp(slashed, true))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if (*from == "") == (*to == "") {
-			return misused(errors.New("name the caller by --from, or the callee by --to"))
+		switch {
+		case *all && (*from != "" || *to != ""):
+			return misused(errors.New("--all is for the whole cluster; leave out --from and --to"))
+		case *all && *watch && *dir != "":
+			return misused(errors.New("--watch writes nothing; leave out -o"))
+		case *all:
+			return suggestAll(c, cmd, *dir, *window, *watch)
+		case *dir != "" || *watch || cmd.Flags().Changed("window"):
+			return misused(errors.New("-o, --window and --watch are for --all"))
+		case (*from == "") == (*to == ""):
+			return misused(errors.New("name the caller by --from, the callee by --to, or ask for --all"))
 		}
 		caller, err := c.flagApp(cmd, "from", *from)
 		if err != nil {
@@ -49,13 +70,13 @@ callers in other clusters, and for those of other namespaces in this one.`,
 		if err != nil {
 			return err
 		}
-		all := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool {
+		seen := slices.DeleteFunc(who.all, func(call *v1alpha1.Call) bool {
 			return !show.Seen(call) || show.Caller(call) == show.Callee(call)
 		})
 		if *from != "" {
-			return suggestEndpoints(c, cmd, caller, all)
+			return suggestEndpoints(c, cmd, caller, seen)
 		}
-		return suggestExport(c, cmd, callee, all)
+		return suggestExport(c, cmd, callee, seen)
 	}
 	return cmd
 }

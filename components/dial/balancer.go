@@ -3,6 +3,7 @@ package dial
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,6 +102,13 @@ func (b *planBalancer) onTimer() {
 	b.update()
 }
 
+// capacityChanged is called when a route can carry more or fewer calls.
+func (b *planBalancer) capacityChanged() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.update()
+}
+
 // responsivenessChanged is called when an endpoint stops answering pings, or answers again.
 func (b *planBalancer) responsivenessChanged(e *endpoint) {
 	b.mu.Lock()
@@ -167,8 +175,11 @@ func (b *planBalancer) update() {
 	for _, e := range b.endpoints {
 		b.keepOrDrain(e, now, wakeBy)
 	}
-	if len(usable) == 0 && b.plan.refusal == nil {
-		usable = b.fallbackRoute()
+	if !slices.ContainsFunc(usable, func(u usableRoute) bool { return u.takes() }) {
+		usable = nil
+		if b.plan.refusal == nil {
+			usable = b.fallbackRoute()
+		}
 	}
 	switch {
 	case len(usable) > 0:

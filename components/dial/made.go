@@ -240,6 +240,9 @@ func (c *madeCall) end(err error) {
 			end = traffic.Late
 		}
 	}
+	if c.overloaded(code, err) {
+		to.route.overload.refused.Add(1)
+	}
 	if end.Good() || end >= traffic.GivenUp {
 		at.Add(end, took)
 	} else {

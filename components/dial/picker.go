@@ -17,16 +17,15 @@ type picker struct {
 	routes []usableRoute
 }
 
-// setPicker shares calls out among routes by weight and ramp. The caller holds the lock.
+// setPicker shares calls out among routes by what each offers. The caller holds the lock.
 func (b *planBalancer) setPicker(usable []usableRoute) {
 	p := &picker{routes: usable}
 	if len(usable) > 1 {
-		routes := make([]catalog.Route, len(usable))
+		offers := make([]catalog.Offer, len(usable))
 		for i := range usable {
-			routes[i] = usable[i].route.Route
-			routes[i].Ramp, routes[i].State = uint8(usable[i].percent), catalog.Ready
+			offers[i] = usable[i].offer
 		}
-		p.choice = catalog.NewChoice(routes)
+		p.choice = catalog.NewChoice(offers)
 		p.choice.Follow(b.lastChoice)
 		b.lastChoice = p.choice
 	}

@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -19,7 +20,7 @@ type plan struct {
 	gateways      *catalog.Gateways
 	hostVersion   uint64              // hosts.version when the plan was made
 	hosts         map[string]struct{} // host names to keep looked up
-	routes        []route             // that lookups may answer, by priority
+	routes        []route             // that lookups may answer, by priority; and those that lack instances
 	endpointCount int
 }
 
@@ -28,7 +29,7 @@ type route struct {
 	catalog.Route
 	targets       []target
 	lookupPending bool  // the first lookup of a host name has not ended
-	err           error // of the last lookup of a host name
+	err           error // of the last lookup of a host name; or why no call goes there
 }
 
 // target is one instance, reached directly or, in another cluster, through each gateway.
@@ -65,11 +66,15 @@ const dampedPriority = catalog.MaxPriority + 1
 func (p *plan) addRoutes(entry *catalog.Entry, damped bool, before *plan) {
 	for i := range entry.Routes {
 		r := entry.Routes[i]
+		if !damped && r.Lacks() { // no call goes there, but calls are due to it
+			p.routes = append(p.routes, route{Route: r, err: errors.New(r.Why(p.entry.App))})
+			continue
+		}
 		if r.Weight == 0 || len(r.Addresses) == 0 || r.Usable() == damped || damped && r.State != catalog.Damped {
 			continue
 		}
 		if damped {
-			r.Priority, r.Ramp = dampedPriority, 0
+			r.Priority, r.Ramp, r.MinReady = dampedPriority, 0, 0
 		}
 		to := route{Route: r}
 		if r.Gateway {
@@ -174,7 +179,7 @@ func (p *plan) equal(o *plan) bool {
 	}
 	for i := range p.routes {
 		a, b := &p.routes[i], &o.routes[i]
-		if a.RouteSpec != b.RouteSpec || a.Ramp != b.Ramp || a.lookupPending != b.lookupPending ||
+		if a.RouteSpec != b.RouteSpec || a.Offer() != b.Offer() || a.lookupPending != b.lookupPending ||
 			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
 				return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
 			}) {

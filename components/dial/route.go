@@ -31,6 +31,8 @@ type routeState struct {
 	ramp   returnRamp     // belongs to planBalancer.mu
 	counts *clusterCounts // that this state is part of
 
+	overload overload
+
 	slow      atomic.Bool   // an instance has a penalty
 	trialNext atomic.Uint32 // the low bits of next at the last trial
 	trialAt   atomic.Int64  // when that was, since processStart
@@ -58,13 +60,15 @@ func (s *routeState) trial(candidates []candidate, next uint32) *candidate {
 	return nil
 }
 
-// updatePenalties compares the instances of each route by how long their calls take. The median
-// is the measure, not the best: an instance that fails is quick, too.
+// updatePenalties compares the instances of each route by how long their calls take, and a route with
+// the others of its channel. The median is the measure, not the best: an instance that fails is
+// quick, too.
 func updatePenalties(conns []*conn) {
 	routes := map[*routeState][]*endpoint{}
 	for _, c := range conns {
 		routes[c.endpoint.route] = append(routes[c.endpoint.route], c.endpoint)
 	}
+	changed := map[*planBalancer]struct{}{}
 	now := time.Since(processStart)
 	for route, endpoints := range routes {
 		route.zone.update(endpoints, now)
@@ -75,6 +79,9 @@ func updatePenalties(conns []*conn) {
 			}
 		}
 		slices.Sort(means)
+		if b := endpoints[0].balancer; route.overload.update(route, means, now) {
+			changed[b] = struct{}{}
+		}
 		slow := false
 		for _, e := range endpoints {
 			mean, ok := e.instance.latency.current(now)
@@ -84,9 +91,14 @@ func updatePenalties(conns []*conn) {
 					penalty = uint32(min(mean/max(middle, 1e-6), maxPenalty))
 				}
 			}
-			e.instance.latency.penalty.Store(penalty)
+			if e.instance.latency.penalty.Swap(penalty) != penalty && route.overload.asked.Load() {
+				changed[e.balancer] = struct{}{}
+			}
 			slow = slow || penalty > 1
 		}
 		route.slow.Store(slow)
+	}
+	for b := range changed {
+		b.capacityChanged()
 	}
 }

@@ -63,7 +63,9 @@ func (b *planBalancer) passed(to *endpoint, usable []usableRoute) (all []traffic
 	}
 	taken := make(map[string]*usableRoute, len(usable))
 	for i := range usable {
-		taken[usable[i].route.Cluster] = &usable[i]
+		if usable[i].takes() {
+			taken[usable[i].route.Cluster] = &usable[i]
+		}
 	}
 	at := taken[to.cluster]
 	if at == nil {
@@ -77,8 +79,10 @@ func (b *planBalancer) passed(to *endpoint, usable []usableRoute) (all []traffic
 		switch u := taken[r.Cluster]; {
 		case u == nil:
 			why = whyNot(b, r)
-		case u.percent < 100 && u.route.Priority < at.route.Priority:
-			why = fmt.Sprintf("takes %d %% of its calls while it comes back", u.percent)
+		case u.offer.Capacity < 1 && u != at:
+			why = u.overloaded()
+		case u.offer.Ramp < 1 && u.route.Priority < at.route.Priority:
+			why = fmt.Sprintf("takes %.0f %% of its calls while it comes back", 100*u.offer.Ramp)
 		case u == at:
 			why = leftOut(b, u)
 		}

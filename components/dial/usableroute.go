@@ -4,16 +4,21 @@ import (
 	"time"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// usableRoute is a route with its instances that take calls.
+// usableRoute is a route with its instances that take calls. If there are none, calls are due to it
+// all the same.
 type usableRoute struct {
 	route      *route
 	state      *routeState
 	candidates []candidate // those in the caller's zone first, if the view prefers it
 	inZone     int         // how many are in the zone
-	percent    uint64      // how much of its due calls the route takes now
+	offer      catalog.Offer
 }
+
+func (u *usableRoute) takes() bool { return len(u.candidates) > 0 }
 
 // usableRoutes goes through the priorities until one takes all calls, and connects their
 // endpoints. Without any usable route, hopeful tells that a connection may still come about. The
@@ -24,23 +29,26 @@ func (b *planBalancer) usableRoutes(now time.Time, wakeBy func(time.Time)) (usab
 	for first, end := 0, 0; first < len(routes); first = end {
 		for end = first; end < len(routes) && routes[end].Priority == routes[first].Priority; end++ {
 		}
-		percent, waits := uint64(0), false
+		var level []catalog.Offer
+		waits := false
 		for i := first; i < end; i++ {
 			r, route := &routes[i], b.connectRoute(&routes[i], now, wakeBy)
 			connecting = connecting || route.connecting
-			if len(route.candidates) > 0 {
+			level = append(level, route.offer)
+			if route.offer.Weight > 0 {
 				usable = append(usable, route.usableRoute)
-				percent = max(percent, route.percent)
-			} else if route.waitUntil.After(now) {
+			}
+			if !route.takes() && route.waitUntil.After(now) {
 				waits = true
 				wakeBy(route.waitUntil)
 			}
 			waits = waits || r.lookupPending
 		}
-		if percent >= 100 {
+		share := catalog.LevelShare(level)
+		if share == 1 {
 			return usable, false
 		}
-		if percent == 0 && waits {
+		if share == 0 && waits {
 			return usable, true
 		}
 	}
@@ -87,9 +95,12 @@ func (b *planBalancer) connectRoute(r *route, now time.Time, wakeBy func(time.Ti
 	if len(c.candidates) == 0 { // for example, the one gateway in front of all of them was lost
 		c.candidates = suspects
 	}
-	c.percent = c.state.ramp.percent(len(c.candidates) > 0, now, wakeBy)
-	if len(c.candidates) > 0 {
-		c.percent = min(c.percent, r.Percent())
+	ramp := c.state.ramp.percent(c.takes(), now, wakeBy)
+	if c.offer = r.Offer(); c.takes() {
+		c.offer.Ramp = float64(min(ramp, r.Percent())) / 100
+		c.offer.Capacity = b.capacity(&c.usableRoute)
+	} else if c.offer.Capacity = 0; r.MinReady == 0 {
+		c.offer.Weight = 0
 	}
 	return c
 }
@@ -106,7 +117,7 @@ func (b *planBalancer) fallbackRoute() []usableRoute {
 			return nil
 		})
 		if len(connected) > 0 {
-			return []usableRoute{{route: r, state: b.routeState(r.Cluster), candidates: connected, percent: 100}}
+			return []usableRoute{{route: r, state: b.routeState(r.Cluster), candidates: connected}}
 		}
 	}
 	return nil

@@ -81,10 +81,8 @@ func (z *zoneSplit) update(endpoints []*endpoint, now time.Duration) {
 		slow = calls > zoneBusyCalls*inZone
 	}
 	switch {
-	case slow:
-		z.spill.Store(min(spill+(spillScale-spill)/4, maxSpill))
-	case spill > 0:
-		z.spill.Store(spill - min(spill, spillScale/32))
+	case slow || spill > 0:
+		z.spill.Store(nextSpill(spill, slow))
 	case len(near) > 0:
 		mean := median(near)
 		if z.baseline == 0 {
@@ -92,6 +90,14 @@ func (z *zoneSplit) update(endpoints []*endpoint, now time.Duration) {
 		}
 		z.baseline = min(mean, z.baseline+(mean-z.baseline)/baselineWindow)
 	}
+}
+
+// nextSpill is more by a quarter of what stays, or less by a little.
+func nextSpill(spill uint32, more bool) uint32 {
+	if more {
+		return min(spill+(spillScale-spill)/4, maxSpill)
+	}
+	return spill - min(spill, spillScale/32)
 }
 
 func isSlower(mean, than float64) bool { return mean > zoneSlowFactor*than && mean > than+slowMargin }

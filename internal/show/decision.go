@@ -117,6 +117,7 @@ func routes(w io.Writer, all []*v1alpha1.RouteDecision) error {
 		{"DRAINING", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetDraining(), "") }},
 		{"SHARDS", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetShards(), "") }},
 		{"RAMP", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetRamp(), " %") }},
+		{"MINREADY", false, func(r *v1alpha1.RouteDecision) string { return r.GetMinReady() }},
 		{"SHARE", false, func(r *v1alpha1.RouteDecision) string {
 			if shared(r) {
 				return percent(r.GetShare())
@@ -143,7 +144,7 @@ func routes(w io.Writer, all []*v1alpha1.RouteDecision) error {
 			table[i] = append(table[i], c.value(all[i]))
 		}
 	}
-	return rows(w, heading, table, "ZONES", "SHARDS", "WEIGHT")
+	return rows(w, heading, table, "ZONES", "SHARDS", "MINREADY", "WEIGHT")
 }
 
 func unlessZero(n uint32, unit string) string {

@@ -29,6 +29,7 @@ type App struct {
 
 	mu    sync.Mutex
 	begun map[string]Begun // by method
+	free  chan struct{}    // has room for a call to work on; nil: no limit
 }
 
 // Begun is how often a method was called, and when it was first.
@@ -56,12 +57,16 @@ type AppOptions struct {
 	Instance string // tells two instances of an app apart; its address by default
 	GRPC     bool   // speaks gRPC, and not HTTP: it takes [Proxy], and Dapr's OnInvoke
 	Actors   string // a type of actors that it hosts, by HTTP; empty: none
+	AtOnce   int    // how many calls it works on at a time; 0: any number
 }
 
 // App starts an app on a free port. It takes its time for a call that asks
 // for it, such as "hello?takes=20ms".
 func (s *Sandbox) App(o AppOptions) (*App, error) {
 	a := &App{Address: "127.0.0.1:0", s: s, options: o, begun: map[string]Begun{}}
+	if o.AtOnce > 0 {
+		a.free = make(chan struct{}, o.AtOnce)
+	}
 	if err := a.Start(); err != nil {
 		return nil, err
 	}
@@ -127,6 +132,14 @@ func (a *App) begin(ctx context.Context, method, takes string) {
 	}
 	a.begun[method] = b
 	a.mu.Unlock()
+	if a.free != nil {
+		select {
+		case a.free <- struct{}{}:
+			defer func() { <-a.free }()
+		case <-ctx.Done():
+			return
+		}
+	}
 	lasts, _ := time.ParseDuration(takes)
 	live.Sleep(ctx, lasts+time.Duration(a.slow.Load()))
 }

@@ -101,6 +101,7 @@ type SidecarOptions struct {
 	Instance   string         // tells two instances of an app apart; empty for the first
 	GRPC       bool           // the app speaks gRPC, not HTTP
 	Actors     string         // a type of actors that the app hosts
+	AtOnce     int            // how many calls the app works on at a time; 0: any number
 	AppAddress string         // where the app is, if it is not to be started: Behind stays nil
 	HTTPPort   int            // see DaprdOptions
 	GRPCPort   int            // see DaprdOptions
@@ -121,7 +122,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 	var app *App
 	if o.AppAddress == "" {
 		var err error
-		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC, Actors: o.Actors}); err != nil {
+		if app, err = c.s.App(AppOptions{Cluster: c.Name, App: o.App, Instance: name, GRPC: o.GRPC, Actors: o.Actors, AtOnce: o.AtOnce}); err != nil {
 			return nil, err
 		}
 		o.AppAddress = app.Address

@@ -140,7 +140,10 @@ func (m *mesh) apply(t *testing.T, c *sandbox.Cluster, objects ...string) {
 type decision struct {
 	Outcome, Address, Cluster, Gateway, Rule, Reason string
 	Revision                                         uint64
-	Routes                                           []struct{ Ready int }
+	Routes                                           []struct {
+		Ready, Ramp int
+		Reason      string
+	}
 }
 
 // explain asks a cluster's service why a lookup ends as it does.

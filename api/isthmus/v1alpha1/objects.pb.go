@@ -419,7 +419,11 @@ type Route struct {
 	// Routes of the lowest priority with anything ready win. 0 to 100; 0 by default.
 	Priority uint32 `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The share within one priority, 0 to 10000; 1 by default. 0 takes no traffic.
-	Weight        *uint32 `protobuf:"varint,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	Weight *uint32 `protobuf:"varint,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	// How many instances must be ready for the route to take all calls that are due to it: a number
+	// such as 3, or a percentage such as "50%" of the instances that are known, ready or not. With
+	// fewer, the share that is missing goes to the next priority. 1 to 100000, or "1%" to "100%"; none by default.
+	MinReady      string `protobuf:"bytes,4,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -473,6 +477,13 @@ func (x *Route) GetWeight() uint32 {
 		return *x.Weight
 	}
 	return 0
+}
+
+func (x *Route) GetMinReady() string {
+	if x != nil {
+		return x.MinReady
+	}
+	return ""
 }
 
 // Cluster is a cluster that this one can reach.
@@ -1583,11 +1594,12 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x06routes\x18\x03 \x03(\v2\x17.isthmus.v1alpha1.RouteR\x06routes\x12\x1d\n" +
 	"\n" +
 	"when_stale\x18\x04 \x01(\tR\twhenStale\x12\x1a\n" +
-	"\blocality\x18\x05 \x01(\tR\blocality\"e\n" +
+	"\blocality\x18\x05 \x01(\tR\blocality\"\x82\x01\n" +
 	"\x05Route\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x1b\n" +
-	"\x06weight\x18\x03 \x01(\rH\x00R\x06weight\x88\x01\x01B\t\n" +
+	"\x06weight\x18\x03 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\x1b\n" +
+	"\tmin_ready\x18\x04 \x01(\tR\bminReadyB\t\n" +
 	"\a_weight\"\xa9\x01\n" +
 	"\aCluster\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +

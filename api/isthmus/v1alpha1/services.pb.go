@@ -2282,8 +2282,10 @@ type ViewRoute struct {
 	// Where the caller is to prefer instances of its own zone: the zones that there are,
 	// each once and sorted, and a byte for each of addresses or, of a gateway route, of
 	// instances: the place of its zone among them, from 1, or 0 where it is not known.
-	Zones         []string `protobuf:"bytes,14,rep,name=zones,proto3" json:"zones,omitempty"`
-	ZoneOf        []byte   `protobuf:"bytes,15,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
+	Zones  []string `protobuf:"bytes,14,rep,name=zones,proto3" json:"zones,omitempty"`
+	ZoneOf []byte   `protobuf:"bytes,15,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
+	// As in the selection.
+	MinReady      string `protobuf:"bytes,16,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2421,6 +2423,13 @@ func (x *ViewRoute) GetZoneOf() []byte {
 		return x.ZoneOf
 	}
 	return nil
+}
+
+func (x *ViewRoute) GetMinReady() string {
+	if x != nil {
+		return x.MinReady
+	}
+	return ""
 }
 
 type ResolveRequest struct {
@@ -2630,8 +2639,9 @@ type RouteDecision struct {
 	Unnamed string `protobuf:"bytes,11,opt,name=unnamed,proto3" json:"unnamed,omitempty"`
 	// The zones of its instances, for people, where the caller prefers its own.
 	Zones         string  `protobuf:"bytes,12,opt,name=zones,proto3" json:"zones,omitempty"`
-	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"` // of the lookups, in percent
-	Fault         string  `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`   // why the caller's calls by it fail, as far as the service knows
+	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"`                     // of the lookups, in percent
+	Fault         string  `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`                       // why the caller's calls by it fail, as far as the service knows
+	MinReady      string  `protobuf:"bytes,15,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"` // as in the selection; with fewer ready it takes less than its share
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2760,6 +2770,13 @@ func (x *RouteDecision) GetShare() float64 {
 func (x *RouteDecision) GetFault() string {
 	if x != nil {
 		return x.Fault
+	}
+	return ""
+}
+
+func (x *RouteDecision) GetMinReady() string {
+	if x != nil {
+		return x.MinReady
 	}
 	return ""
 }
@@ -11929,7 +11946,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\xec\x04\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\x89\x05\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -11946,7 +11963,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\tinstances\x18\f \x03(\aR\tinstances\x12\x16\n" +
 	"\x06damped\x18\r \x01(\bR\x06damped\x12\x14\n" +
 	"\x05zones\x18\x0e \x03(\tR\x05zones\x12\x17\n" +
-	"\azone_of\x18\x0f \x01(\fR\x06zoneOf\"\xc6\x01\n" +
+	"\azone_of\x18\x0f \x01(\fR\x06zoneOf\x12\x1b\n" +
+	"\tmin_ready\x18\x10 \x01(\tR\bminReady\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -11973,7 +11991,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\x12\x14\n" +
 	"\x05notes\x18\t \x03(\tR\x05notes\x128\n" +
 	"\x06probes\x18\n" +
-	" \x03(\v2 .isthmus.v1alpha1.ProbedEndpointR\x06probes\"\xd9\x02\n" +
+	" \x03(\v2 .isthmus.v1alpha1.ProbedEndpointR\x06probes\"\xf6\x02\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -11989,7 +12007,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aunnamed\x18\v \x01(\tR\aunnamed\x12\x14\n" +
 	"\x05zones\x18\f \x01(\tR\x05zones\x12\x14\n" +
 	"\x05share\x18\r \x01(\x01R\x05share\x12\x14\n" +
-	"\x05fault\x18\x0e \x01(\tR\x05fault\"\x98\x01\n" +
+	"\x05fault\x18\x0e \x01(\tR\x05fault\x12\x1b\n" +
+	"\tmin_ready\x18\x0f \x01(\tR\bminReady\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +

@@ -74,7 +74,7 @@ func TestAClientThatStopsReading(t *testing.T) {
 	before := heap()
 	for round := 1; round <= rounds; round++ {
 		x.many(apps, round)
-		want := fmt.Sprintf("0 west x100: 10.%d.0.7:50002", round)
+		want := fmt.Sprintf("0 west x1: 10.%d.0.7:50002", round)
 		other.until("the change", func() bool { return strings.Join(other.endpointsOf("app-7.shop"), "") == want })
 	}
 	if grown := heap() - before; grown > 16<<20 {

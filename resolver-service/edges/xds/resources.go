@@ -174,10 +174,11 @@ func routesOf(name string) *routev3.RouteConfiguration {
 }
 
 // endpointsOf has a locality for each usable route. Priorities are numbered from 0 without gaps,
-// as clients want them; a weight is the route's share, less while its cluster comes back in steps.
+// as clients want them.
 func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gateways gatewaysOf) *endpointv3.ClusterLoadAssignment {
 	all := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	priority, last := uint32(0), uint32(0)
+	places := plan.Places()
 	for i := range plan.Routes {
 		r := &plan.Routes[i]
 		if !r.Usable() || n.cluster != "" && r.Cluster != n.cluster {
@@ -187,14 +188,14 @@ func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gat
 		if len(lb) == 0 {
 			continue
 		}
-		if len(all.Endpoints) > 0 && r.Priority != last {
+		if len(all.Endpoints) > 0 && places[i].Priority != last {
 			priority++
 		}
-		last = r.Priority
+		last = places[i].Priority
 		all.Endpoints = append(all.Endpoints, &endpointv3.LocalityLbEndpoints{
 			Locality:            &corev3.Locality{Region: r.Cluster},
 			Priority:            priority,
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(uint64(r.Weight) * r.Percent())),
+			LoadBalancingWeight: wrapperspb.UInt32(places[i].Weight),
 			LbEndpoints:         lb,
 		})
 	}

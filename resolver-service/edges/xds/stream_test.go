@@ -40,7 +40,7 @@ func TestAnAppGetsItsViewAndNothingElse(t *testing.T) {
 				t.Errorf("%s: %v; want orders, and no ledger", k.short(), got)
 			}
 		}
-		if got := c.endpointsOf("orders.shop"); !slices.Equal(got, []string{"0 west x100: 10.0.0.1:50002 10.0.0.2:50002"}) {
+		if got := c.endpointsOf("orders.shop"); !slices.Equal(got, []string{"0 west x1: 10.0.0.1:50002 10.0.0.2:50002"}) {
 			t.Errorf("endpoints of orders: %q", got)
 		}
 	})
@@ -55,12 +55,12 @@ func TestRoutesAreLocalitiesWithPrioritiesAndWeights(t *testing.T) {
 		x.exports("north", shop("orders"), 1)
 		c := x.connect(t, shop("checkout"), delta)
 		c.follow(endpoints, "orders.shop", "orders.shop.east")
-		east, north := "1 east x300: 203.0.113.7:15443 203.0.113.8:15443", "1 north x100: 203.0.113.9:15443"
+		east, north := "1 east x3: 203.0.113.7:15443 203.0.113.8:15443", "1 north x1: 203.0.113.9:15443"
 		c.until("three localities", func() bool {
-			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 west x100: 10.0.0.1:50002", east, north})
+			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 west x1: 10.0.0.1:50002", east, north})
 		})
 		c.until("east alone", func() bool {
-			return slices.Equal(c.endpointsOf("orders.shop.east"), []string{"0 east x300: 203.0.113.7:15443 203.0.113.8:15443"})
+			return slices.Equal(c.endpointsOf("orders.shop.east"), []string{"0 east x3: 203.0.113.7:15443 203.0.113.8:15443"})
 		})
 		x.runs(shop("orders"))
 		c.until("priorities without a gap", func() bool {
@@ -80,7 +80,7 @@ func TestTheLastEndpointGoneIsAnEmptySet(t *testing.T) {
 		c.until("none", func() bool { got := c.endpointsOf("orders.shop"); return got != nil && len(got) == 0 })
 		x.runs(shop("orders"), "10.0.0.2:50002")
 		c.until("another", func() bool {
-			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 west x100: 10.0.0.2:50002"})
+			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 west x1: 10.0.0.2:50002"})
 		})
 	})
 }
@@ -105,7 +105,7 @@ func TestAChangeReachesItsSubscribersAndNobodyElse(t *testing.T) {
 		last := func(c *adsClient) func() bool { return func() bool { return len(c.endpointsOf("last.shop")) == 1 } }
 		follower.until("the last change", last(follower))
 		other.until("the last change", last(other))
-		if got := follower.endpointsOf("orders.shop"); !slices.Equal(got, []string{"0 west x100: 10.0.1.4:50002"}) {
+		if got := follower.endpointsOf("orders.shop"); !slices.Equal(got, []string{"0 west x1: 10.0.1.4:50002"}) {
 			t.Errorf("the follower has %q", got)
 		}
 		if len(other.order) != 2 || other.order[1] != "EDS +last.shop" {
@@ -232,7 +232,7 @@ func TestNamesComeAndGo(t *testing.T) {
 		x.runs(shop("orders"), "10.0.0.3:50002")
 		x.runs(shop("ledger"), "10.0.0.4:50002")
 		c.until("ledger's change", func() bool {
-			return slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 west x100: 10.0.0.4:50002"})
+			return slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 west x1: 10.0.0.4:50002"})
 		})
 		if !slices.Equal(c.order, []string{"EDS +ledger.shop"}) {
 			t.Errorf("responses %q; want none of orders, which it has left", c.order)
@@ -262,13 +262,13 @@ func TestAClientWithoutServerNames(t *testing.T) {
 		c.follow(endpoints, "orders.shop", "ledger.shop")
 		c.until("the app's own address", func() bool {
 			ledger := c.endpointsOf("ledger.shop")
-			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 east x100: 203.0.113.7:50002"}) && ledger != nil && len(ledger) == 0
+			return slices.Equal(c.endpointsOf("orders.shop"), []string{"0 east x1: 203.0.113.7:50002"}) && ledger != nil && len(ledger) == 0
 		})
 		east = cluster("east", "203.0.113.7:15443")
 		east.AppGateways = []catalog.AppGateway{{App: shop("ledger"), Address: "203.0.113.8:50002"}}
 		x.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{east}}})
 		c.until("the address of the other", func() bool {
-			return len(c.endpointsOf("orders.shop")) == 0 && slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 east x100: 203.0.113.8:50002"})
+			return len(c.endpointsOf("orders.shop")) == 0 && slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 east x1: 203.0.113.8:50002"})
 		})
 	})
 }
@@ -293,15 +293,15 @@ func TestTheCatalogIsMerged(t *testing.T) {
 			c.until(what, func() bool { return slices.Equal(c.endpointsOf("orders.shop"), lines) })
 		}
 		source("kubernetes", "10.0.0.1:50002")
-		want("the first source", "0 west x100: 10.0.0.1:50002")
+		want("the first source", "0 west x1: 10.0.0.1:50002")
 		source("consul", "10.0.0.2:50002")
-		want("both sources", "0 west x100: 10.0.0.1:50002 10.0.0.2:50002")
+		want("both sources", "0 west x1: 10.0.0.1:50002 10.0.0.2:50002")
 		x.exports("east", shop("orders"), 1)
-		want("and another cluster", "0 west x100: 10.0.0.1:50002 10.0.0.2:50002", "1 east x100: 203.0.113.7:15443")
+		want("and another cluster", "0 west x1: 10.0.0.1:50002 10.0.0.2:50002", "1 east x1: 203.0.113.7:15443")
 		source("consul", "10.0.0.1:50002")
-		want("an address that both know", "0 west x100: 10.0.0.1:50002", "1 east x100: 203.0.113.7:15443")
+		want("an address that both know", "0 west x1: 10.0.0.1:50002", "1 east x1: 203.0.113.7:15443")
 		source("kubernetes")
 		source("consul")
-		want("the other cluster alone", "0 east x100: 203.0.113.7:15443")
+		want("the other cluster alone", "0 east x1: 203.0.113.7:15443")
 	})
 }

@@ -20,6 +20,7 @@ const (
 	UnknownCaller   = "unknown-caller"
 	NotExported     = "not-exported"
 	NoTraffic       = "no-traffic"
+	NoEffect        = "no-effect"
 	ExportToItself  = "export-to-itself"
 	ExportToNobody  = "export-to-nobody"
 	ExportOfNothing = "export-of-nothing"
@@ -136,8 +137,20 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 		// many namespaces.
 		nobody := !a.facts.Runs(e.App) && len(exporters) == 0 && e.App.Namespace != catalog.DefaultName
 		unheard := false
+		last := uint32(0) // priority of routes that take calls
+		for _, r := range e.Routes {
+			if r.Weight > 0 {
+				last = max(last, r.Priority)
+			}
+		}
 		for j, r := range e.Routes {
 			at := func(field string) string { return path(fmt.Sprintf(".routes[%d]%s", j, field)) }
+			if r.MinReady != 0 && r.Weight > 0 && r.Priority == last {
+				a.add(s, int(e.Line), Finding{
+					Check: NoEffect, Path: at(".minReady"), What: fmt.Sprintf("is %s, but no route has a later priority, to which the missing share would go", r.MinReady),
+					Fix: "give another route a later priority, or leave minReady out",
+				})
+			}
 			switch {
 			case r.Weight == 0:
 				a.add(s, int(e.Line), Finding{Check: NoTraffic, Path: at(".weight"), What: "is 0, so the route takes no calls", Fix: "give it a weight, or leave the route out"})

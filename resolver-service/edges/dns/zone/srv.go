@@ -20,10 +20,11 @@ func (l *lookup) services(n *name) {
 	}
 	l.outcome = answered
 	var more extras
+	places := l.entry.Places()
 	for i := range l.entry.Routes {
 		r := &l.entry.Routes[i]
 		if l.only == nil && usable(r) || l.only == r {
-			l.routeRecords(n, r, &more)
+			l.routeRecords(n, r, places[i], scaleOf(l.entry.Routes, places, places[i].Priority), &more)
 		}
 	}
 	if more.because != "" && l.response.Empty() {
@@ -32,14 +33,13 @@ func (l *lookup) services(n *name) {
 	l.response.additional(&more)
 }
 
-func (l *lookup) routeRecords(n *name, r *catalog.Route, more *extras) {
+func (l *lookup) routeRecords(n *name, r *catalog.Route, place catalog.Place, scale uint32, more *extras) {
 	ttl := l.routeTTL(r, l.zone.ttl)
-	weights := weightsOf(l.entry.Routes, r.Priority)
 	if r.Gateway {
-		l.gatewayRecord(n, r, ttl, weights.of(r, 1), more)
+		l.gatewayRecord(n, r, ttl, place, scale, more)
 		return
 	}
-	weight := weights.of(r, len(r.Addresses))
+	weight := weightOf(place, scale, len(r.Addresses))
 	var room [128 + 256]byte
 	first := anywhere(len(r.Addresses))
 	for i := range r.Addresses {
@@ -48,7 +48,7 @@ func (l *lookup) routeRecords(n *name, r *catalog.Route, more *extras) {
 			continue
 		}
 		target := l.zone.appendInstanceName(room[:0], at.Addr(), l.entry.App, r.Cluster)
-		if !l.response.srv(ttl, uint16(r.Priority), weight, at.Port(), target) {
+		if !l.response.srv(ttl, uint16(place.Priority), weight, at.Port(), target) {
 			return
 		}
 		more.add(&l.response.Response, len(target), ttl, at.Addr())
@@ -57,7 +57,7 @@ func (l *lookup) routeRecords(n *name, r *catalog.Route, more *extras) {
 
 // gatewayRecord leads to the cluster's name of the app, or to the name of the shard that
 // is asked for.
-func (l *lookup) gatewayRecord(n *name, r *catalog.Route, ttl uint32, weight uint16, more *extras) {
+func (l *lookup) gatewayRecord(n *name, r *catalog.Route, ttl uint32, place catalog.Place, scale uint32, more *extras) {
 	packed, because := l.addresses(l.entry.Plan, r)
 	if packed.none() {
 		more.because = because
@@ -70,7 +70,7 @@ func (l *lookup) gatewayRecord(n *name, r *catalog.Route, ttl uint32, weight uin
 	} else {
 		target = l.zone.appendHostName(target, l.entry.App, r.Cluster)
 	}
-	if l.response.srv(ttl, uint16(r.Priority), weight, packed.port, target) {
+	if l.response.srv(ttl, uint16(place.Priority), weightOf(place, scale, 1), packed.port, target) {
 		packed.each(func(a netip.Addr) { more.add(&l.response.Response, len(target), ttl, a) })
 	}
 }
@@ -133,48 +133,28 @@ func (z *Zone) appendInstanceName(b []byte, a netip.Addr, app catalog.App, clust
 	return b
 }
 
-// weights make the weights of SRV records of one priority, which count for a target, from
-// those of routes, which count for all the targets of a route together.
-type weights struct {
-	scale uint64
-	ramps bool
-}
-
 // maxWeight is the most that an SRV record can have.
 const maxWeight = 1<<16 - 1
 
-// weightsOf finds a scale at which the instances of the largest route still have whole
-// numbers, as far as they fit.
-func weightsOf(routes []catalog.Route, priority uint32) weights {
-	w := weights{scale: 1}
-	heaviest := uint64(1)
+// scaleOf is a factor for weights of one priority. With it the instances of the largest route still
+// have whole numbers, as far as they fit: a route's weight counts for all its targets together, and
+// that of an SRV record for one.
+func scaleOf(routes []catalog.Route, places []catalog.Place, priority uint32) uint32 {
+	scale, heaviest := uint32(1), uint32(1)
 	for i := range routes {
 		r := &routes[i]
-		if r.Priority != priority || !usable(r) {
+		if places[i].Priority != priority || !usable(r) {
 			continue
 		}
-		w.ramps = w.ramps || r.Ramp != 0
 		if !r.Gateway {
-			w.scale = max(w.scale, uint64(len(r.Addresses)))
+			scale = max(scale, uint32(len(r.Addresses)))
 		}
-		heaviest = max(heaviest, uint64(r.Weight))
+		heaviest = max(heaviest, places[i].Weight)
 	}
-	if w.ramps {
-		heaviest *= 100
-	}
-	w.scale = max(1, min(w.scale, maxWeight/heaviest))
-	return w
+	return max(1, min(scale, maxWeight/heaviest))
 }
 
-// of is the weight of each of a route's targets.
-func (w weights) of(r *catalog.Route, targets int) uint16 {
-	weight := uint64(max(r.Weight, 1))
-	if w.ramps {
-		percent := uint64(r.Ramp)
-		if percent == 0 {
-			percent = 100
-		}
-		weight *= percent
-	}
-	return uint16(min(max(weight*w.scale/uint64(targets), 1), maxWeight))
+// weightOf is the weight of each of a route's targets.
+func weightOf(place catalog.Place, scale uint32, targets int) uint16 {
+	return uint16(min(max(max(place.Weight, 1)*scale/uint32(targets), 1), maxWeight))
 }
