@@ -219,7 +219,7 @@ var identity = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotAfter:     time.Now().Add(time.Hour),
-		DNSNames:     []string{"*.shop.east.isthmus.internal", "*.orders.shop.east.isthmus.internal", peerHost, "_resolver.west.isthmus.internal"},
+		DNSNames:     []string{"*.shop.east.isthmus.internal", "*.shop.north.isthmus.internal", "*.orders.shop.north.isthmus.internal", "*.shop.isthmus.internal", "*.orders.shop.east.isthmus.internal", peerHost, "_resolver.west.isthmus.internal"},
 		IsCA:         true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

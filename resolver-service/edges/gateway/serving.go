@@ -233,6 +233,8 @@ func (s *serving) routeOf(in greeting, a *admitted) (destination, *refusal) {
 			}
 			return destination{}, &refusal{reason: tooManyPeers, host: in.host}
 		}
+	case to.tunnel != "" && !s.shares.mayTunnel(a):
+		return destination{}, &refusal{reason: sourceShare, app: to.app, host: in.host}
 	case in.stream == 0 && !s.inflight.add(a, in.bytes):
 		return destination{}, &refusal{reason: looped, app: to.app, host: in.host, revision: to.revision}
 	}

@@ -123,6 +123,14 @@ func (s *shares) admit(a *admitted) (over reason) {
 	return ""
 }
 
+// mayTunnel tells whether a connection may go by a tunnel. For the other end all of a tunnel is from
+// one source, so one source here may fill half of that.
+func (s *shares) mayTunnel(a *admitted) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sources[sourceOf(a.from.Addr())] <= max(s.perSource/2, 1)
+}
+
 // toPeers counts a connection among those of peers instead, unless they have too many.
 func (s *shares) toPeers(a *admitted) bool {
 	from := sourceOf(a.from.Addr())

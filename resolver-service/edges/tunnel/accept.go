@@ -146,7 +146,7 @@ func (a *Accepter) serve(conn net.Conn) {
 		conn.Close()
 		return
 	}
-	a.cfg.Log.Info("a cluster has dialled this one, and is called by its tunnel", "peer", t.cluster, "from", conn.RemoteAddr())
+	a.log.Info("open "+t.cluster, "a cluster has dialled this one, and is called by its tunnel", "peer", t.cluster, "from", conn.RemoteAddr())
 	err = t.session.Run()
 	a.remove(t, err)
 	a.log.Info("ended "+t.cluster, "tunnel of a cluster ended", "peer", t.cluster, "err", err)
@@ -228,7 +228,7 @@ func (a *Accepter) add(t *inward) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	of := a.accepted[t.cluster]
-	if of == nil || a.leaving {
+	if of == nil || a.leaving || len(of.tunnels) >= maxTunnels {
 		return false
 	}
 	for _, o := range of.tunnels {
@@ -294,8 +294,12 @@ func (e errNone) Error() string {
 // Unwrap is the refusal.
 func (e errNone) Unwrap() error { return syscall.ECONNREFUSED }
 
-// reconnectWithin is how long a cluster that has lost its last tunnel may take to make another one.
-const reconnectWithin = 2 * time.Second
+// How long a cluster that has lost its last tunnel may take to make another one, and to find a
+// service that has just begun.
+const (
+	reconnectWithin = 2 * time.Second
+	beginWithin     = 15 * time.Second
+)
 
 // Open opens a stream to a cluster's gateway, for an app. Where the last tunnel was lost just now,
 // it waits for the next.
@@ -334,8 +338,11 @@ func (a *Accepter) open(ctx context.Context, cluster string, app bool) (*inward,
 		}
 		none := errNone{cluster, of.err}
 		left, changed := reconnectWithin-time.Since(of.since), of.changed
-		if len(of.tunnels) > 0 { // they are leaving, or full
+		switch {
+		case len(of.tunnels) > 0: // they are leaving, or full
 			left = reconnectWithin
+		case of.since.Equal(a.started):
+			left = beginWithin - time.Since(a.started)
 		}
 		a.mu.Unlock()
 		if timer == nil {

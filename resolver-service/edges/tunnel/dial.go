@@ -20,14 +20,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/tunnel/mux"
 )
 
-// The pauses between attempts, which grow from the first to the longest.
-const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 900 * time.Millisecond // after attempts that fail
-	refusedPause = 5 * time.Second        // after refusals
-	probePause   = 5 * time.Second        // while other replicas than those with a tunnel are looked for
-	dialWithin   = 5 * time.Second
-)
+// dialWithin is how long an attempt may take.
+const dialWithin = 5 * time.Second
 
 // Dialer keeps tunnels to the clusters that this one dials.
 type Dialer struct {
@@ -172,49 +166,87 @@ type refusal struct{ error }
 
 // run keeps a tunnel to each replica until ctx ends.
 func (k *dialled) run(ctx context.Context) {
-	failures := 0
+	p := &pacing{}
 	for ctx.Err() == nil {
 		had := k.has()
 		k.mu.Lock()
-		several := k.several
+		several, full := k.several, len(k.tunnels) >= maxTunnels
 		k.mu.Unlock()
-		if len(had) > 0 && !several {
+		if len(had) > 0 && !several || full {
 			select {
 			case <-k.changed:
 			case <-ctx.Done():
 			}
-			failures = 0
 			continue
 		}
-		err := k.attempt(ctx, had)
-		if err == nil {
-			failures = 0
-			continue
+		if !p.wait(ctx, k.changed, len(had)) {
+			return
 		}
-		k.failed(ctx, err)
-		select {
-		case <-k.changed:
-			failures = 0
-		case <-time.After(live.Jitter(live.Backoff(firstPause, longest(err), failures))):
-			failures++
-		case <-ctx.Done():
-		}
+		p.err = k.attempt(ctx, had)
+		k.failed(ctx, p.err)
 	}
 }
 
-func longest(err error) time.Duration {
+// pacing is the pauses between attempts.
+type pacing struct {
+	attempts int // one soon after the other
+	last     time.Time
+	err      error
+	most     int // tunnels that there were
+	missing  time.Time
+}
+
+// The pauses grow from the first to the longest.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 900 * time.Millisecond
+	refusedPause = 5 * time.Second  // after refusals
+	probePause   = 10 * time.Second // while other replicas than those with a tunnel are looked for
+	missingFor   = time.Minute      // is one looked for often
+	calm         = 10 * time.Second // without an attempt: the next one is made at once
+)
+
+// wait pauses before an attempt. It is cut short where a tunnel has changed. It is false when ctx ends.
+func (p *pacing) wait(ctx context.Context, changed <-chan struct{}, has int) bool {
+	now := time.Now()
 	switch {
-	case errors.Is(err, errHas):
-		return probePause
-	case errors.As(err, &refusal{}):
-		return refusedPause
+	case has >= p.most:
+		p.most, p.missing = has, time.Time{}
+	case p.missing.IsZero():
+		p.missing = now
+	case now.Sub(p.missing) > missingFor: // there are fewer replicas
+		p.most, p.missing = has, time.Time{}
 	}
-	return longestPause
+	longest := longestPause
+	switch {
+	case errors.As(p.err, &refusal{}):
+		longest = refusedPause
+	case errors.Is(p.err, errHas) && p.missing.IsZero():
+		longest = probePause
+	}
+	if p.attempts++; now.Sub(p.last) > calm && longest < calm {
+		p.attempts = 0
+	}
+	if p.attempts > 0 {
+		pause := live.Jitter(live.Backoff(firstPause, longest, p.attempts-1))
+		select {
+		case <-time.After(pause):
+		case <-changed:
+			p.attempts = min(p.attempts, 2) // and no less: the other end can cause this
+			if !live.Sleep(ctx, live.Jitter(live.Backoff(firstPause, longestPause, p.attempts-1))) {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+	p.last = time.Now()
+	return ctx.Err() == nil
 }
 
 // failed notes why an attempt failed.
 func (k *dialled) failed(ctx context.Context, err error) {
-	if errors.Is(err, errHas) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, errHas) || ctx.Err() != nil {
 		return
 	}
 	k.mu.Lock()
@@ -244,7 +276,7 @@ func (k *dialled) attempt(ctx context.Context, has []string) error {
 	}
 	k.tunnels, k.err = append(k.tunnels, t), nil
 	k.mu.Unlock()
-	k.cfg.Log.Info("tunnel to a cluster is open", "peer", k.object.Name, "gateway", conn.RemoteAddr())
+	k.log.Info("open "+k.object.Name, "tunnel to a cluster is open", "peer", k.object.Name, "gateway", conn.RemoteAddr())
 	k.running.Go(func() { k.serve(t) })
 	return nil
 }

@@ -52,7 +52,7 @@ func (c Config) withProcess() Config {
 
 // Bounds of what the other end can cause here, and of the time that it has.
 const (
-	maxStreams     = 10_000 // of a tunnel
+	maxStreams     = 25_000 // of a tunnel: what a gateway takes from one source
 	maxTunnels     = 64     // of a cluster
 	greetWithin    = 10 * time.Second
 	silence        = 2 * time.Second // after which the other end is pinged

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"strings"
@@ -104,10 +105,22 @@ func (w *west) cut() {
 	w.conns = nil
 }
 
-// dials is a cluster that dials others, and echoes what comes by its tunnels.
+// dials is a cluster that dials west, and echoes what comes by its tunnels.
 func dials(t testing.TB, cluster string, id *identity.Source, gateways ...string) *Dialer {
 	t.Helper()
-	d := NewDialer(Config{Cluster: cluster, Domain: catalog.DefaultDomain, Identity: id, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	return dialsWith(t, Config{Cluster: cluster, Identity: id}, gateways...)
+}
+
+// dialsBy is dials through something.
+func dialsBy(t testing.TB, id *identity.Source, dial func(context.Context, string) (net.Conn, error)) *Dialer {
+	t.Helper()
+	return dialsWith(t, Config{Cluster: "north", Identity: id, Dial: dial}, "balancer:15443")
+}
+
+func dialsWith(t testing.TB, cfg Config, gateways ...string) *Dialer {
+	t.Helper()
+	cfg.Domain, cfg.Log = catalog.DefaultDomain, slog.New(slog.NewTextHandler(t.Output(), nil))
+	d := NewDialer(cfg)
 	var clusters live.Value[[]*catalog.Cluster]
 	clusters.Store([]*catalog.Cluster{{Name: "west", Tunnel: catalog.TunnelDial, Gateways: gateways}})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,10 +128,10 @@ func dials(t testing.TB, cluster string, id *identity.Source, gateways ...string
 	running.Go(func() { d.Run(ctx, &clusters) })
 	running.Go(func() {
 		var echoing sync.WaitGroup
+		defer echoing.Wait()
 		for {
 			conn, err := d.Accept()
 			if err != nil {
-				echoing.Wait()
 				return
 			}
 			echoing.Go(func() {
@@ -276,49 +289,48 @@ func TestAnAccepterThatLeavesIsDialledAnew(t *testing.T) {
 	eventually(t, "the end of the old tunnel with its last stream", func() bool { return old.open("north") == 0 })
 }
 
-// Replicas get a tunnel each, although a load balancer leads each connection anywhere.
+// Replicas get a tunnel each, although a load balancer leads each connection anywhere. So does one
+// that is rolled, while its callers wait.
 func TestEachReplicaGetsATunnel(t *testing.T) {
 	westID, northID := two(t)
-	var replicas []*west
-	var addresses []string
-	for range 3 {
+	replica := func() *west {
 		w := accepts(t, westID, "north")
 		w.cfg.Several = true
-		replicas, addresses = append(replicas, w), append(addresses, w.listener.Addr().String())
+		return w
 	}
-	var n atomic.Int32
-	balancer := func(ctx context.Context, _ string) (net.Conn, error) {
-		at := int(n.Add(1)) * 7 / 5 % len(addresses) // the same twice, now and then
-		return new(net.Dialer).DialContext(ctx, "tcp", addresses[at])
-	}
-	d := dialsBy(t, northID, balancer)
-	all := func() int {
-		open := 0
+	var mu sync.Mutex
+	replicas := []*west{replica(), replica(), replica()}
+	dialsBy(t, northID, func(ctx context.Context, _ string) (net.Conn, error) {
+		mu.Lock()
+		at := replicas[rand.N(len(replicas))].listener.Addr().String()
+		mu.Unlock()
+		return new(net.Dialer).DialContext(ctx, "tcp", at)
+	})
+	each := func() bool {
 		for _, w := range replicas {
-			open += w.open("north")
+			if w.open("north") != 1 {
+				return false
+			}
 		}
-		return open
+		return true
 	}
-	eventually(t, "a tunnel to each", func() bool { return all() == 3 })
-	for _, w := range replicas {
-		if w.open("north") != 1 {
-			t.Error("a replica has more than one tunnel")
-		}
-	}
+	eventually(t, "a tunnel to each", each)
 	replicas[1].cut()
-	eventually(t, "the one that was cut", func() bool { return replicas[1].open("north") == 1 && all() == 3 })
-	_ = d
-}
-
-func dialsBy(t testing.TB, id *identity.Source, dial func(context.Context, string) (net.Conn, error)) *Dialer {
-	d := NewDialer(Config{Cluster: "north", Domain: catalog.DefaultDomain, Identity: id, Dial: dial, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	var clusters live.Value[[]*catalog.Cluster]
-	clusters.Store([]*catalog.Cluster{{Name: "west", Tunnel: catalog.TunnelDial, Gateways: []string{"balancer:15443"}}})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { d.Run(ctx, &clusters); close(ended) }()
-	t.Cleanup(func() { cancel(); <-ended; d.End() })
-	return d
+	eventually(t, "the one that was cut", each)
+	for range 2 {
+		old, next := replicas[0], replica()
+		mu.Lock()
+		replicas = append(replicas[1:], next)
+		mu.Unlock()
+		began := time.Now()
+		old.listener.Close()
+		old.Leave()
+		if err := next.echo("north"); err != nil { // it waits
+			t.Errorf("a call by a replica that has begun: %v", err)
+		}
+		t.Logf("a replica that has begun had a tunnel after %v", time.Since(began).Round(time.Millisecond))
+		eventually(t, "a tunnel to each, and none to the one that has left", func() bool { return each() && old.open("north") == 0 })
+	}
 }
 
 // Certificates that end are followed by others, and no stream notices.
@@ -405,9 +417,8 @@ func TestAThousandTunnelsTakeBoundedMemory(t *testing.T) {
 	westID.SetPeers("", trust)
 	w := accepts(t, westID, names...)
 	before := used()
-	var dialers []*Dialer
 	for _, name := range names {
-		dialers = append(dialers, dials(t, name, source(t, name, northCA, "west", westCA), w.listener.Addr().String()))
+		dials(t, name, source(t, name, northCA, "west", westCA), w.listener.Addr().String())
 	}
 	eventually(t, "a tunnel of each", func() bool {
 		for _, name := range names {
@@ -427,7 +438,6 @@ func TestAThousandTunnelsTakeBoundedMemory(t *testing.T) {
 	if each > 256<<10 {
 		t.Errorf("a tunnel takes %d KiB", each>>10)
 	}
-	_ = dialers
 }
 
 // used is what the heap and the stacks take.
@@ -453,4 +463,46 @@ func TestARefusalSaysWhatIsMissing(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// BenchmarkEcho is messages of 1 KiB there and back, and how many bytes that takes on the way.
+func BenchmarkEcho(b *testing.B) {
+	westID, northID := two(b)
+	w := accepts(b, westID, "north")
+	var bytes atomic.Int64
+	dialsBy(b, northID, func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.listener.Addr().String())
+		return &counted{conn, &bytes}, err
+	})
+	eventually(b, "a tunnel", func() bool { return w.open("north") == 1 })
+	s, err := w.Open(b.Context(), "north")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	message := make([]byte, 1024)
+	began := bytes.Load()
+	for b.Loop() {
+		s.Write(message)
+		io.ReadFull(s, message)
+	}
+	b.ReportMetric(float64(bytes.Load()-began)/float64(b.N), "wire-bytes/op")
+}
+
+// counted counts the bytes of a connection, in both directions.
+type counted struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/tests/bench/harness"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
@@ -44,7 +45,7 @@ func New(flags *flag.FlagSet) harness.Command {
 	flags.IntVar(&l.idle, "idle", 20000, "idle connections, as far as the limit of open files goes")
 	return harness.Command{
 		Short: "-rounds=1 -connections=50 -requests=200 -bytes=10000000 -idle=200",
-		Roles: map[string]harness.Role{"apps": runApps, "gateway": harness.As(runGateway)},
+		Roles: map[string]harness.Role{"apps": runApps, "gateway": harness.As(runGateway), "tunnel": harness.As(runTunnel)},
 		Run:   func(b *harness.B) { compare(b, l, *only) },
 	}
 }
@@ -61,7 +62,10 @@ type candidate struct {
 func compare(b *harness.B, l load, only string) {
 	self := b.Path("bench") // where every user may execute it
 	harness.Check(exec.CommandContext(b, "cp", harness.Must(os.Executable()), self).Run())
-	proxies := proxies(self, harness.Ask[apps](b.Child("apps", nil), "Apps", nil))
+	certificates := harness.Certificates(b.Path("services"))
+	harness.Check(os.Mkdir(string(certificates), 0o700))
+	certificates.Issue(identity.ServiceApp("", "west"), identity.ServiceApp("", "east"))
+	proxies := proxies(self, certificates, harness.Ask[apps](b.Child("apps", nil), "Apps", nil))
 	subjects := map[string]*harness.Subject{}
 	var all []*harness.Subject
 	b.Scope(func(b *harness.B) {
@@ -85,12 +89,13 @@ func compare(b *harness.B, l load, only string) {
 }
 
 // proxies are all, ours first.
-func proxies(self string, behind apps) (all []harness.Server) {
-	gateway := harness.Server{Name: ours, Program: self, Args: harness.Arguments("gateway", proxy{"127.0.0.1:PORT", behind})}
+func proxies(self string, certificates harness.Certificates, behind apps) (all []harness.Server) {
+	gateway := harness.Server{Name: ours, Program: self, Args: harness.Arguments("gateway", proxy{Listen: "127.0.0.1:PORT", Apps: behind})}
 	all = append(all, gateway)
 	if gateway.Name, gateway.UID = ours+", ordinary user", 65533; os.Getuid() == 0 { // whose pipes are limited
 		all = append(all, gateway)
 	}
+	all = append(all, harness.Server{Name: ours + " by a tunnel, both ends", Program: self, Args: harness.Arguments("tunnel", proxy{"127.0.0.1:PORT", behind, certificates})})
 	files := openFiles()
 	nginx, _ := sandbox.Binary("nginx") // start says that it is missing
 	nginx, _ = filepath.EvalSymlinks(nginx)

@@ -7,15 +7,16 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"io"
-	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway/relay"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/tunnel"
 	"github.com/isthmus-mesh/isthmus/tests/bench/harness"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
@@ -25,21 +26,66 @@ type apps struct{ Echo, Bulk string }
 
 // proxy is what our gateway needs to know.
 type proxy struct {
-	Listen string
-	Apps   apps
+	Listen       string
+	Apps         apps
+	Certificates harness.Certificates // of the services at both ends of a tunnel
 }
 
 // runGateway is what is measured.
 func runGateway(b *harness.B, p proxy) map[string]any {
-	table := &catalog.GatewayTable{Domain: catalog.DefaultDomain, Cluster: "east", Revision: 1}
-	for id, addr := range map[string]string{"echo": p.Apps.Echo, "bulk": p.Apps.Bulk} {
+	harness.Check(eastGateway(p.Apps).Serve(b, harness.Must(net.Listen("tcp", p.Listen))))
+	return nil
+}
+
+// eastGateway leads to the apps.
+func eastGateway(to apps) *gateway.Gateway {
+	table := &catalog.GatewayTable{Cluster: "east"}
+	for id, addr := range map[string]string{"echo": to.Echo, "bulk": to.Bulk} {
 		app := catalog.App{Namespace: "bench", ID: id}
 		table.Backends = table.Backends.With(catalog.Edit[*catalog.Backend]{App: app, Value: &catalog.Backend{App: app, Instances: []string{addr}}})
 	}
+	return newGateway(table, gateway.Config{})
+}
+
+func newGateway(table *catalog.GatewayTable, cfg gateway.Config) *gateway.Gateway {
 	var current live.Value[*catalog.GatewayTable]
+	table.Domain, table.Revision = catalog.DefaultDomain, 1
 	current.Store(table)
-	g := harness.Must(gateway.New(gateway.Config{Table: &current, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), DrainTimeout: time.Millisecond}))
-	harness.Check(g.Serve(b, harness.Must(net.Listen("tcp", p.Listen))))
+	cfg.Table, cfg.Logger, cfg.DrainTimeout = &current, harness.Log, time.Millisecond
+	return harness.Must(gateway.New(cfg))
+}
+
+// runTunnel is both ends of a tunnel: west's gateway, which takes the clients' connections, and
+// east's, which has dialled it and leads to the apps.
+func runTunnel(b *harness.B, p proxy) map[string]any {
+	identityOf := func(cluster, other string) *identity.Source {
+		id := p.Certificates.Identity(b, identity.ServiceApp("", cluster))
+		id.SetPeers("", map[string]catalog.Trust{other: {}})
+		return id
+	}
+	cfg := tunnel.Config{Domain: catalog.DefaultDomain, Log: harness.Log}
+	cfg.Cluster, cfg.Identity = "west", identityOf("west", "east")
+	accepter := tunnel.NewAccepter(cfg)
+	cfg.Cluster, cfg.Identity = "east", identityOf("east", "west")
+	dialer := tunnel.NewDialer(cfg)
+	var exported catalog.Table[struct{}]
+	for _, id := range []string{"echo", "bulk"} {
+		exported = exported.With(catalog.Edit[struct{}]{App: catalog.App{Namespace: "bench", ID: id}})
+	}
+	west := newGateway(&catalog.GatewayTable{Cluster: "west", Tunnels: map[string]catalog.Table[struct{}]{"east": exported}}, gateway.Config{
+		Tunnels:    accepter.Take,
+		OpenTunnel: func(ctx context.Context, cluster string) (relay.Conn, error) { return accepter.Open(ctx, cluster) },
+	})
+	var accepts, dials live.Value[[]*catalog.Cluster]
+	accepts.Store([]*catalog.Cluster{{Name: "east", Tunnel: catalog.TunnelAccept}})
+	dials.Store([]*catalog.Cluster{{Name: "west", Tunnel: catalog.TunnelDial, Gateways: []string{p.Listen}}})
+	var running sync.WaitGroup
+	running.Go(func() { harness.Check(accepter.Run(b, &accepts)) })
+	running.Go(func() { harness.Check(dialer.Run(b, &dials)) })
+	running.Go(func() { harness.Check(eastGateway(p.Apps).Serve(b, dialer)) })
+	harness.Check(west.Serve(b, harness.Must(net.Listen("tcp", p.Listen))))
+	running.Wait()
+	dialer.End()
 	return nil
 }
 

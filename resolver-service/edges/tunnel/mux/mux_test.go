@@ -375,7 +375,7 @@ func TestStreamsThatAreNotReadTakeTheirWindows(t *testing.T) {
 	a.Write(frame(kindPing, 0, 0))
 	io.ReadFull(a, make([]byte, headerSize))
 	all = nil
-	if used := heap() - before; used > streams*(FirstWindow+16<<10+2<<10) {
+	if used := heap() - before; used > streams*(FirstWindow+4<<10) {
 		t.Errorf("%d streams that nobody reads hold %d KiB each", streams, used/streams>>10)
 	}
 	a.Close()

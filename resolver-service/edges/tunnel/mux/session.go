@@ -46,7 +46,7 @@ const (
 )
 
 // FirstWindow is how many bytes of each stream may wait to be read.
-const FirstWindow = 32 << 10
+const FirstWindow = 16 << 10
 
 // maxWindow is the same for a stream that moves much, while the budget lasts.
 const maxWindow = 1 << 20
@@ -201,7 +201,6 @@ func (s *Session) end(err error) {
 		close(s.empty)
 	}
 	s.mu.Unlock()
-	s.conn.Close()
 	s.out.Lock()
 	s.ended, s.pending = true, nil
 	s.room.Broadcast()
@@ -209,6 +208,7 @@ func (s *Session) end(err error) {
 	for _, st := range all {
 		st.fail(fmt.Errorf("the connection that carried the stream has ended: %v", err)) // which may be an EOF
 	}
+	s.conn.Close() // last, since TLS says goodbye first, and that may wait
 	close(s.done)
 }
 

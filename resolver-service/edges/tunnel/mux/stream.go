@@ -35,7 +35,7 @@ const growWithin = 100 * time.Millisecond
 // chunk is a part of what waits to be read. A stream without such bytes has none.
 type chunk struct {
 	from, to int
-	bytes    [16 << 10]byte
+	bytes    [FirstWindow]byte
 }
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
