@@ -105,6 +105,9 @@ func anyObject(r *rand.Rand) catalog.Object {
 		for i := range min(len(c.Gateways), r.IntN(3)) {
 			c.AppGateways = append(c.AppGateways, catalog.AppGateway{App: catalog.App{Namespace: pick(), ID: fmt.Sprintf("x%d", i%2)}, Address: fmt.Sprintf("[2001:db8::1:%d]:50002", i+1)})
 		}
+		if c.Tunnel = []string{"", catalog.TunnelDial}[r.IntN(2)]; len(c.Gateways) == 0 {
+			c.Tunnel = []string{"", catalog.TunnelAccept}[r.IntN(2)]
+		}
 		c.Trust.Domain = []string{"", "east.example", "null", "1"}[r.IntN(4)]
 		c.Trust.Roots = []string{"", apitest.EastRoot, apitest.EastRoot + apitest.NorthRoot}[r.IntN(3)]
 		return c

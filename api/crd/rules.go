@@ -183,6 +183,9 @@ func clusterSpec(s *schema) {
 	s.Rules = append(s.Rules, rule{
 		Rule:    "!has(self.networkRanges) || self.networkRanges.size() == 0 || has(self.network)",
 		Message: "networkRanges says where instances are on a shared network, and there is no network; write the network's name beside it, or leave it out",
+	}, rule{
+		Rule:    "!has(self.tunnel) || (self.tunnel == 'accept') == (!has(self.gateways) || self.gateways.size() == 0)",
+		Message: "a cluster with tunnel: accept has no gateways, since it dials this one, and one with tunnel: dial is dialled at its gateways",
 	})
 }
 

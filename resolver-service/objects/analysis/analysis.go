@@ -28,6 +28,7 @@ const (
 	NoConsent       = "no-consent"
 	OwnListener     = "own-listener"
 	StockSidecar    = "stock-sidecar"
+	OpenTunnel      = "open-tunnel"
 )
 
 // Finding is one thing that is most likely not meant.
@@ -350,6 +351,12 @@ func (first places) covering(allow catalog.Allow, i int) int {
 
 // cluster checks how another cluster is reached.
 func (a *Analysis) cluster(c *catalog.Cluster) {
+	if c.Tunnel == catalog.TunnelAccept && c.Trust == (catalog.Trust{}) && c.Name != a.facts.Cluster() {
+		a.add(c, 0, Finding{
+			Check: OpenTunnel, Path: "spec.trust", What: fmt.Sprintf("is missing: whoever has a certificate for %s by this cluster's own roots brings the tunnel of %[1]s, in any trust domain", c.Name),
+			Fix: "write the domain of its certificates, and its roots if they are others",
+		})
+	}
 	gateways := slices.Clone(c.Gateways)
 	for _, g := range c.AppGateways {
 		gateways = append(gateways, g.Address)

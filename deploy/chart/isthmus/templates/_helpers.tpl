@@ -52,6 +52,9 @@ listen:
   {{- if .Values.operators.enabled }}
   kubernetes: 127.0.0.1:7482
   {{- end }}
+{{- if .Values.gateway.service.enabled }}
+gateway: {internal: ["isthmus-gateway.{{ .Release.Namespace }}.svc.{{ .Values.dns.clusterDomain }}:{{ .Values.gateway.port }}"]}
+{{- end }}
 dns:
   kubernetes: {{ .Values.dns.clusterDomain }}
   {{- if .Values.dns.enabled }}
