@@ -81,7 +81,7 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 		"a tunnel without trust": {"apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: north}\nspec: {tunnel: accept}\n", []string{
 			"note Cluster north: spec.trust: is missing: whoever has a certificate for north",
 		}},
-		"a tunnel with trust": {"apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: north}\nspec: {tunnel: accept, trust: {domain: north.example}}\n", nil},
+		"a tunnel with trust":                           {"apiVersion: isthmus.dev/v1alpha1\nkind: Cluster\nmetadata: {name: north}\nspec: {tunnel: accept, trust: {domain: north.example}}\n", nil},
 		"an app with a stock sidecar, of the namespace": {selection(`{app: mainframe}`), nil},
 		"the same, of another namespace": {selection(`{app: mainframe, namespace: finance}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: no sidecar of finance/mainframe has registered here, so it seems to be Dapr's own; " +
