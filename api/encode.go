@@ -47,7 +47,7 @@ func ToProto(obj catalog.Object) proto.Message {
 			spec.RampUp = o.RampUp.String()
 		}
 		if o.Trust != (catalog.Trust{}) {
-			spec.Trust = &v1alpha1.Trust{Domain: o.Trust.Domain, Roots: o.Trust.Roots, AppDomain: o.Trust.AppDomain}
+			spec.Trust = &v1alpha1.Trust{Domain: o.Trust.Domain, Roots: o.Trust.Roots, AppDomain: o.Trust.AppDomain, Rotation: o.Trust.Rotation}
 		}
 		return &v1alpha1.Cluster{ApiVersion: catalog.Version, Kind: string(catalog.KindCluster), Metadata: &v1alpha1.Metadata{Name: o.Name}, Spec: spec}
 	}

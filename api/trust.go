@@ -29,9 +29,15 @@ func (v clusterValidator) trust(m *v1alpha1.Trust) catalog.Trust {
 	if m == nil {
 		return catalog.Trust{}
 	}
-	t := catalog.Trust{Domain: intern(m.Domain), AppDomain: intern(m.AppDomain)}
-	if m.Domain == "" && m.Roots == "" && m.AppDomain == "" && v.blank("spec.trust") {
+	t := catalog.Trust{Domain: intern(m.Domain), AppDomain: intern(m.AppDomain), Rotation: intern(m.Rotation)}
+	if m.Domain == "" && m.Roots == "" && m.AppDomain == "" && m.Rotation == "" && v.blank("spec.trust") {
 		v.refuse("spec.trust", "says neither a domain nor roots", "write at least one, or leave trust out")
+	}
+	if m.Rotation != "" && m.Rotation != catalog.RotationAccept {
+		v.refuse("spec.trust.rotation", fmt.Sprintf("is %q", strict.Shorten(m.Rotation)), "write accept, or leave it out, so that roots change only by your own hand")
+	}
+	if m.Rotation != "" && m.Roots == "" {
+		v.refuse("spec.trust.rotation", "is for a cluster with roots of its own, and there are no spec.trust.roots", "write the roots beside it, or leave it out: clusters that share roots change them in their own Sentry")
 	}
 	if m.Domain != "" {
 		v.check(checkTrustDomain(m.Domain), "spec.trust.domain", "write it as in the peer's SPIFFE IDs, such as east.example")

@@ -299,7 +299,12 @@ type Trust struct {
 	Roots  string // PEM; empty: this cluster's own roots
 	// AppDomain is the trust domain of the cluster's apps; empty: Domain.
 	AppDomain string
+	// Rotation is RotationAccept, or empty: Roots never follow what the cluster announces.
+	Rotation string
 }
+
+// RotationAccept has the roots of a cluster replaced by those that it announces for itself.
+const RotationAccept = "accept"
 
 // AppsDomain is the trust domain of the cluster's apps; empty: any.
 func (t Trust) AppsDomain() string { return cmp.Or(t.AppDomain, t.Domain) }

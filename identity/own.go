@@ -52,30 +52,37 @@ func (r roots) has(c *x509.Certificate) bool { return slices.ContainsFunc(r, c.E
 // ends first on the way that lasts longest; nil without a way. A way that has ended since an issuer
 // has is known by that.
 func (r roots) vouchingFor(chain [][]byte) (all roots, ends *x509.Certificate) {
+	certs := parseChain(chain)
+	if all, ends = r.signing(certs, time.Now()); len(all) == 0 && len(certs) > 0 {
+		_, ends = r.signing(certs, endsFirst(certs).NotAfter)
+	}
+	return all, ends
+}
+
+// signing returns the roots that a chain leads to at a moment, and what ends first as in vouchingFor.
+func (r roots) signing(certs []*x509.Certificate, at time.Time) (all roots, ends *x509.Certificate) {
+	for _, root := range r {
+		_, ways, err := x509svid.Verify(certs, roots{root}, x509svid.WithTime(at))
+		if err == nil {
+			all = append(all, root)
+		}
+		for _, way := range ways {
+			if first := endsFirst(way[:len(way)-1]); ends == nil || first.NotAfter.After(ends.NotAfter) {
+				ends = first
+			}
+		}
+	}
+	return all, ends
+}
+
+func parseChain(chain [][]byte) []*x509.Certificate {
 	certs := make([]*x509.Certificate, 0, len(chain))
 	for _, der := range chain {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			certs = append(certs, c)
 		}
 	}
-	try := func(at time.Time) {
-		for _, root := range r {
-			_, ways, err := x509svid.Verify(certs, roots{root}, x509svid.WithTime(at))
-			if err == nil {
-				all = append(all, root)
-			}
-			for _, way := range ways {
-				if first := endsFirst(way[:len(way)-1]); ends == nil || first.NotAfter.After(ends.NotAfter) {
-					ends = first
-				}
-			}
-		}
-	}
-	if try(time.Now()); len(all) == 0 && len(certs) > 0 {
-		try(endsFirst(certs).NotAfter)
-		all = nil
-	}
-	return all, ends
+	return certs
 }
 
 // endsFirst returns the certificate that ends first. Of two that end together, it is the leaf.

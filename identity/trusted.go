@@ -149,6 +149,11 @@ func printable(s string) string {
 	return catalog.Clip(catalog.Printable(s), maxSubject)
 }
 
+// LacksARoot tells whether a sidecar lacks one of the roots, as far as it reports its anchors.
+func LacksARoot(anchors, roots []string) bool {
+	return len(anchors) > 0 && slices.ContainsFunc(roots, func(r string) bool { return !slices.Contains(anchors, r) })
+}
+
 // LacksRoots tells whether a sidecar trusts none of the roots, as far as it reports its anchors.
 func LacksRoots(anchors, roots []string) bool {
 	return len(anchors) > 0 && !slices.ContainsFunc(anchors, func(a string) bool { return slices.Contains(roots, a) })

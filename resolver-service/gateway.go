@@ -15,6 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/answers"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway"
@@ -23,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/tunnel"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
 )
 
 // ingress is the edge of other clusters: the gateway, its listeners of single apps, and the
@@ -223,6 +225,19 @@ func (s *Service) buildLink(lacking func(ctx context.Context, cluster string, ro
 		cfg.Sentry = cmp.Or(sentry.Namespace, "default")
 	}
 	s.link = invitation.New(cfg)
+}
+
+// buildRotation makes what changes roots.
+func (s *Service) buildRotation(inventory *answers.Inventory) {
+	cfg := rotation.Config{
+		Cluster: s.cfg.Cluster, Replica: s.cfg.replica(), Identity: s.identity, Objects: s.resolver.objects, Clusters: s.feed.Clusters(),
+		Lacking: inventory.Lacking, Reports: s.peers.TrustReports, Report: s.links.SetTrust, Reconnect: s.links.Reconnect, Log: s.log,
+		Sidecars: inventory.Certified, Others: s.replicas.Rotations, Run: s.replicas.Name(),
+	}
+	if sentry := s.cfg.Identity.Sentry; sentry != nil {
+		cfg.Sentry = cmp.Or(sentry.Namespace, "default")
+	}
+	s.rotation = rotation.New(cfg)
 }
 
 // advertised are the addresses at which other clusters reach the gateway, as far as that is known:

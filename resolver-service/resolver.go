@@ -61,7 +61,7 @@ func (s *Service) buildResolver() (err error) {
 	cfg := stream.Config{
 		Operators: s.access.Operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
-		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: func() bool { clusters, _ := s.feed.Clusters().Load(); return len(clusters) == 0 },
+		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: s.alone,
 		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.callReport, Gone: s.calling.Gone, Cluster: s.cfg.Cluster, Faults: s.health.Faults,
 	}
 	if s.listeners.TCP("gateway") != nil { // otherwise it may have no way to instances, and can't tell
@@ -94,6 +94,7 @@ func (s *Service) buildResolver() (err error) {
 		Bundle: s.cfg.Identity.bundle(s.log), Zone: s.cfg.zone(net.DefaultResolver),
 	}
 	s.buildLink(inventory.Lacking)
+	s.buildRotation(inventory)
 	status := answers.Status{Now: s.status, Facts: s.checks.Facts, Files: answers.SupportFiles(s.cfg, s.registry, answers.Process{Version: s.cfg.Version, Started: s.started, OpenFiles: process.OpenFiles()})}
 	r.register = func(server *grpc.Server) {
 		v1alpha1.RegisterResolverServer(server, r.stream)
@@ -101,10 +102,17 @@ func (s *Service) buildResolver() (err error) {
 		v1alpha1.RegisterInventoryServer(server, inventory)
 		v1alpha1.RegisterActorsServer(server, &answers.Actors{Topology: s.topology, Access: s.access, Stopping: r.stream.Stopping()})
 		v1alpha1.RegisterLinkServer(server, s.link)
+		v1alpha1.RegisterRotationServer(server, s.rotation)
 		v1alpha1.RegisterStatusServer(server, status)
 	}
 	r.buildServers(s.Addr("resolver"))
 	return nil
+}
+
+// alone tells whether no other cluster has a Cluster object.
+func (s *Service) alone() bool {
+	clusters, _ := s.feed.Clusters().Load()
+	return !slices.ContainsFunc(clusters, func(c *catalog.Cluster) bool { return c.Name != s.cfg.Cluster })
 }
 
 // callReport takes in what a sidecar tells of calls.

@@ -2,6 +2,7 @@ package resolverservice
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -31,6 +33,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
+	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 	"github.com/isthmus-mesh/isthmus/tracing"
@@ -78,6 +81,7 @@ type Service struct {
 	resolver *resolver
 	ingress  *ingress
 	link     *invitation.Server
+	rotation *rotation.Server
 	policies *keeper.Keeper // nil: none are kept
 	accounts check.Accounts // in Kubernetes
 	edges    builtEdges
@@ -226,6 +230,8 @@ func (s *Service) build(ctx context.Context) (err error) {
 	peers := peering.Config{Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: domain, Version: s.cfg.Version, Now: s.cfg.clock, Resolver: s.edges.resolver}
 	peers.Service = s.storeIdentity.Get
 	peers.Tunnel = s.tunnels.connect
+	peers.Announcement = func() *v1alpha1.RootsAnnouncement { return s.rotation.Announcement() }
+	peers.Announced = func(cluster, roots string, by []*x509.Certificate) { s.rotation.Announced(cluster, roots, by) }
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
@@ -283,6 +289,9 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 	})
 	if s.policies != nil {
 		core.Start("policies", s.policies.Run)
+	}
+	if !s.identity.Insecure() {
+		core.Start("rotation of roots", s.rotation.Run)
 	}
 	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.Start("tunnels", func(ctx context.Context) error { return s.tunnels.run(ctx, s.feed.Clusters()) })

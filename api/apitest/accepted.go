@@ -48,6 +48,7 @@ func Accepted() map[string]string {
 		"a trust domain alone":          cluster("{network: a, trust: {domain: a-b_c.0}}"),
 		"a root":                        Trusting(EastRoot),
 		"several roots and other words": Trusting("Issuer: east\n" + EastRoot + "Issuer: north\n" + NorthRoot),
+		"roots that follow":             Trusting(EastRoot) + "    rotation: accept\n",
 		"an instance":                   Instance("address: \"10.0.0.5:50002\""),
 		"an instance in IPv6":           Instance(`address: "[2001:db8::5]:65535", zone: "Rechenzentrum 1, Köln"`),
 		"an instance on loopback":       Instance(`address: "127.0.0.1:1", zone: ` + strings.Repeat("ö", 63)),

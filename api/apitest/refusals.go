@@ -139,6 +139,8 @@ func Refusals() []Refusal {
 		{"a SPIFFE ID for a trust domain", Object("Cluster", "{name: east}", "{network: a, trust: {domain: \"spiffe://east\"}}"), `spec.trust.domain: the trust domain is written without spiffe:// and without a path; write it as in the peer's SPIFFE IDs, such as east.example`},
 		{"a trust domain in upper case", Object("Cluster", "{name: east}", "{network: a, trust: {domain: East}}"), `spec.trust.domain: the trust domain has 'E' at position 1; lower-case letters, digits and . _ - are taken`},
 		{"a trust domain that is too long", Object("Cluster", "{name: east}", "{network: a, trust: {domain: "+strings.Repeat("d", 256)+"}}"), `spec.trust.domain: the trust domain is 256 characters long; at most 255 are taken`},
+		{"a rotation without roots", Object("Cluster", "{name: east}", "{network: a, trust: {rotation: accept}}"), `spec.trust.rotation: is for a cluster with roots of its own, and there are no spec.trust.roots; write the roots beside it`},
+		{"a rotation of its own kind", Trusting(EastRoot) + "    rotation: always\n", `spec.trust.rotation: is "always"; write accept, or leave it out`},
 		{"roots that are none", Trusting("east"), `f.yaml:8:12: spec.trust.roots: has no certificate in it; write one or more blocks from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----`},
 		{"a private key", Trusting(EastRoot + Key), `f.yaml:8:12: spec.trust.roots: block 2 is a private key, which everybody who can read the config store could now use; take it out, replace the key where it came from, and write certificates only`},
 		{"a root that is cut off", Trusting(EastRoot + NorthRoot[:200]), `spec.trust.roots: block 2 is not PEM: its lines are broken, or its END is missing`},

@@ -87,6 +87,7 @@ func objectRules() map[string]func(*schema) {
 		"Trust":                     trust,
 		"Trust.domain":              trustDomain,
 		"Trust.appDomain":           trustDomain,
+		"Trust.rotation":            func(s *schema) { s.Enum = []string{catalog.RotationAccept} },
 		"Trust.roots":               roots,
 		"Gateway":                   gateway,
 		"Gateway.address":           address,
@@ -230,6 +231,10 @@ func duration(s *schema, min, max time.Duration) {
 func trust(s *schema) {
 	keepNull(s)
 	s.MinFields = number(1)
+	s.Rules = []rule{{
+		Rule:    "!has(self.rotation) || has(self.roots)",
+		Message: "has a rotation and no roots, which it would change; write the roots beside it, or leave it out",
+	}}
 }
 
 func trustDomain(s *schema) {

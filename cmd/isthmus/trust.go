@@ -24,6 +24,7 @@ The exit code is 1 if one of them has expired.`,
   isthmus trust -o json`,
 		Args: arguments(cobra.NoArgs),
 	}
+	cmd.AddCommand(newTrustRotate(c), newTrustAccept(c))
 	c.flags(cmd, toRead)
 	output := outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -160,6 +160,19 @@ func (v *Inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStream
 	return nil
 }
 
+// Certified are the clients of this replica, with the certificates that they show.
+func (v *Inventory) Certified() (all []*v1alpha1.CertifiedSidecar) {
+	every := v.Stream.Sidecars(func(catalog.App) bool { return true })
+	for i := range every {
+		one := &v1alpha1.CertifiedSidecar{Sidecar: sidecarToWire(&every[i])}
+		if chain := every[i].Chain; len(chain) > 0 {
+			one.SignedBy, one.FromUnixMs, one.UntilUnixMs = v.Identity.SignedBy(chain), chain[0].NotBefore.UnixMilli(), chain[0].NotAfter.UnixMilli()
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
 func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	m := &v1alpha1.SidecarState{
 		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Unwell: s.Unwell, Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),

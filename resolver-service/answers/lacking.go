@@ -10,7 +10,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/check"
 )
 
-// Lacking are the apps whose sidecars trust none of a cluster's roots.
+// Lacking are the apps with sidecars that lack one of a cluster's roots, or do not say.
 func (v *Inventory) Lacking(ctx context.Context, cluster string, roots []string) (all []*v1alpha1.LackingApp) {
 	exported := map[catalog.App][]string{}
 	_ = v.everyApp(ctx, func(some []*v1alpha1.AppState) error {
@@ -24,15 +24,21 @@ func (v *Inventory) Lacking(ctx context.Context, cluster string, roots []string)
 	})
 	var last *v1alpha1.LackingApp
 	for _, one := range v.Stream.Sidecars(func(catalog.App) bool { return true }) {
-		if !identity.LacksRoots(one.Anchors, roots) {
+		silent := len(one.Anchors) == 0 && one.Address.IsValid() && !one.PlainText
+		if !silent && !identity.LacksARoot(one.Anchors, roots) {
 			continue
 		}
 		if last == nil || last.GetApp().GetNamespace() != one.App.Namespace || last.GetApp().GetId() != one.App.ID {
 			last = &v1alpha1.LackingApp{App: wire.App(one.App)}
 			all = append(all, last)
 		}
-		last.Sidecars++
-		last.Meets = last.Meets || one.LeadsTo(cluster) || check.Exported(exported[one.App], cluster)
+		if silent {
+			last.Silent++
+		} else {
+			last.Sidecars++
+		}
+		last.Exported = check.Exported(exported[one.App], cluster)
+		last.Meets = last.Meets || last.Exported || one.LeadsTo(cluster)
 	}
 	return all
 }

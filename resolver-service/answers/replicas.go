@@ -106,6 +106,27 @@ func every[T any](stream grpc.ServerStreamingClient[T], err error, take func(*T)
 	return err
 }
 
+// Name is that of this process among the replicas; empty if there are no others.
+func (r *Replicas) Name() string {
+	if r == nil {
+		return ""
+	}
+	return r.run
+}
+
+// Rotations asks the other replicas which roots they and their sidecars trust.
+func (r *Replicas) Rotations(ctx context.Context) (all []*v1alpha1.ShowRotationResponse, missing []*v1alpha1.MissingReplica) {
+	each, missing := askEach(ctx, r, func(ctx context.Context, conn grpc.ClientConnInterface) (run string, some []*v1alpha1.ShowRotationResponse, err error) {
+		stream, err := v1alpha1.NewRotationClient(conn).Show(ctx, &v1alpha1.ShowRotationRequest{ForReplica: r.run})
+		err = every(stream, err, func(m *v1alpha1.ShowRotationResponse) error {
+			run, some = cmp.Or(run, m.GetRun()), append(some, m)
+			return nil
+		})
+		return run, some, err
+	})
+	return slices.Concat(each...), missing
+}
+
 // askEach asks all other replicas at once. ask returns the run of the replica that answers.
 func askEach[T any](ctx context.Context, r *Replicas, ask func(context.Context, grpc.ClientConnInterface) (run string, answer T, err error)) (all []T, missing []*v1alpha1.MissingReplica) {
 	if r == nil {

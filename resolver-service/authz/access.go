@@ -73,6 +73,9 @@ var access = map[string]map[string][]Kind{
 		v1alpha1.Link_Invitations_FullMethodName:   {Operator, Nobody},
 		v1alpha1.Link_Revoke_FullMethodName:        {Operator, Nobody},
 		v1alpha1.Link_Trust_FullMethodName:         {Operator, Nobody},
+		v1alpha1.Rotation_Show_FullMethodName:      {Operator, Replica, Nobody},
+		v1alpha1.Rotation_Announce_FullMethodName:  {Operator, Nobody},
+		v1alpha1.Rotation_Accept_FullMethodName:    {Operator, Nobody},
 	},
 	AtOperator:   operatorsAlone(),
 	AtKubernetes: operatorsAlone(),
@@ -121,6 +124,9 @@ var verbs = map[string]string{
 	v1alpha1.Link_Invitations_FullMethodName:   mayRead,
 	v1alpha1.Link_Revoke_FullMethodName:        mayLink,
 	v1alpha1.Link_Trust_FullMethodName:         mayRead,
+	v1alpha1.Rotation_Show_FullMethodName:      mayRead,
+	v1alpha1.Rotation_Announce_FullMethodName:  mayLink,
+	v1alpha1.Rotation_Accept_FullMethodName:    mayLink,
 }
 
 // dry is a request that may be one without effect.

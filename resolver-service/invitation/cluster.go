@@ -161,6 +161,9 @@ func (t *target) over(stored *v1alpha1.StoredObject, replace bool) error {
 	held := object.(*catalog.Cluster)
 	t.revision = stored.GetRevision()
 	t.object.Trust.AppDomain = held.Trust.AppDomain
+	if t.object.Trust.Roots != "" {
+		t.object.Trust.Rotation = held.Trust.Rotation
+	}
 	if slices.Equal(held.Gateways, t.object.Gateways) && held.Trust == t.object.Trust && held.Tunnel == t.object.Tunnel {
 		t.unchanged, t.object = true, held
 		return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,8 +37,8 @@ type Config struct {
 	Objects   Objects
 	// MayWrite is the error of a store that can't be written.
 	MayWrite func(context.Context) error
-	// Lacking are the apps whose sidecars trust none of the roots, by their fingerprints in
-	// hexadecimal digits, and the namespace of Dapr's control plane.
+	// Lacking are the apps with sidecars that lack one of the roots, by their fingerprints in
+	// hexadecimal digits, or do not say; and the namespace of Dapr's control plane.
 	Lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp
 	Sentry  string
 	// Dial connects to a gateway; nil: by TCP.
@@ -237,6 +238,6 @@ func (s *Server) Trust(ctx context.Context, req *v1alpha1.LinkTrustRequest) (*v1
 	for i, sum := range sums {
 		names[i] = hex.EncodeToString(sum)
 	}
-	answer.Apps = s.cfg.Lacking(ctx, c.Name, names)
+	answer.Apps = slices.DeleteFunc(s.cfg.Lacking(ctx, c.Name, names), func(a *v1alpha1.LackingApp) bool { return a.GetSidecars() == 0 })
 	return answer, nil
 }

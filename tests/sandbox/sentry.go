@@ -28,6 +28,8 @@ type SentryOptions struct {
 	Authority   *Authority
 	TrustDomain string // DefaultTrustDomain by default
 	Host        string // where it listens; 127.0.0.1 by default
+	// Lifetime is how long a certificate lasts, such as "1m"; Dapr's default where empty.
+	Lifetime    string
 	Credentials string // directory with ca.crt, issuer.crt and issuer.key of the Authority; made by default
 }
 
@@ -36,8 +38,16 @@ const sentryConfig = `apiVersion: dapr.io/v1alpha1
 kind: Configuration
 metadata: {name: daprsystem}
 spec:
-  mtls: {enabled: true}
+  mtls: {enabled: true%s}
 `
+
+func (o *SentryOptions) configuration() []byte {
+	more := ""
+	if o.Lifetime != "" {
+		more = ", workloadCertTTL: " + o.Lifetime + ", allowedClockSkew: 1s"
+	}
+	return fmt.Appendf(nil, sentryConfig, more)
+}
 
 // Sentry starts Dapr's certificate authority for a cluster and waits until it is
 // ready.
@@ -82,7 +92,7 @@ func (s *Sandbox) Sentry(ctx context.Context, o SentryOptions) (*Sentry, error) 
 func (s *Sandbox) sentryFiles(name string, o SentryOptions, sentry *Sentry) (config string, err error) {
 	if o.Credentials != "" {
 		sentry.AnchorsFile = filepath.Join(o.Credentials, "ca.crt")
-		return s.file(name+".yaml", []byte(sentryConfig))
+		return s.file(name+".yaml", o.configuration())
 	}
 	cert, key, err := o.Authority.Issuer(o.Cluster)
 	if err != nil {
@@ -96,7 +106,7 @@ func (s *Sandbox) sentryFiles(name string, o SentryOptions, sentry *Sentry) (con
 	if sentry.AnchorsFile, err = s.file(filepath.Join(name, "ca.crt"), sentry.Anchors); err != nil {
 		return "", err
 	}
-	return s.file(name+".yaml", []byte(sentryConfig))
+	return s.file(name+".yaml", o.configuration())
 }
 
 // AppTrustDomain is that of apps which ask for no other, as Dapr has it.

@@ -676,7 +676,10 @@ type Trust struct {
 	Roots string `protobuf:"bytes,2,opt,name=roots,proto3" json:"roots,omitempty"`
 	// The trust domain of the cluster's apps, where it is not that of its resolver service.
 	// A guard lets callers in by it. Omitted: domain.
-	AppDomain     string `protobuf:"bytes,3,opt,name=app_domain,json=appDomain,proto3" json:"app_domain,omitempty"`
+	AppDomain string `protobuf:"bytes,3,opt,name=app_domain,json=appDomain,proto3" json:"app_domain,omitempty"`
+	// "accept": the roots are replaced by those that the cluster announces for itself, on a
+	// connection whose certificate chains to a root that stays. Omitted: they never are.
+	Rotation      string `protobuf:"bytes,4,opt,name=rotation,proto3" json:"rotation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +731,13 @@ func (x *Trust) GetRoots() string {
 func (x *Trust) GetAppDomain() string {
 	if x != nil {
 		return x.AppDomain
+	}
+	return ""
+}
+
+func (x *Trust) GetRotation() string {
+	if x != nil {
+		return x.Rotation
 	}
 	return ""
 }
@@ -1615,12 +1625,13 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\aramp_up\x18\x04 \x01(\tR\x06rampUp\x12-\n" +
 	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\x12%\n" +
 	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\x12\x16\n" +
-	"\x06tunnel\x18\a \x01(\tR\x06tunnel\"T\n" +
+	"\x06tunnel\x18\a \x01(\tR\x06tunnel\"p\n" +
 	"\x05Trust\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
 	"\x05roots\x18\x02 \x01(\tR\x05roots\x12\x1d\n" +
 	"\n" +
-	"app_domain\x18\x03 \x01(\tR\tappDomain\"S\n" +
+	"app_domain\x18\x03 \x01(\tR\tappDomain\x12\x1a\n" +
+	"\brotation\x18\x04 \x01(\tR\brotation\"S\n" +
 	"\aGateway\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03app\x18\x02 \x01(\tR\x03app\x12\x1c\n" +

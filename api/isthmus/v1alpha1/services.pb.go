@@ -6900,7 +6900,9 @@ type ExportsRequest struct {
 	Ping uint64 `protobuf:"fixed64,4,opt,name=ping,proto3" json:"ping,omitempty"`
 	// What the caller's cluster selects and nobody offers it, where that has changed: for the
 	// operators of the answering cluster, and for no answer.
-	Wanted        *Wanted `protobuf:"bytes,5,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	Wanted *Wanted `protobuf:"bytes,5,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// How far the caller's cluster trusts the answering one, where that has changed.
+	Trust         *TrustReport `protobuf:"bytes,6,opt,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6970,6 +6972,137 @@ func (x *ExportsRequest) GetWanted() *Wanted {
 	return nil
 }
 
+func (x *ExportsRequest) GetTrust() *TrustReport {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+// TrustReport is how far one replica of a cluster trusts another cluster.
+type TrustReport struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Roots   [][]byte               `protobuf:"bytes,1,rep,name=roots,proto3" json:"roots,omitempty"`      // that count for the other cluster: the SHA-256 of each
+	Shared  bool                   `protobuf:"varint,2,opt,name=shared,proto3" json:"shared,omitempty"`   // they are the reporting cluster's own: its Cluster object names none
+	Accepts bool                   `protobuf:"varint,3,opt,name=accepts,proto3" json:"accepts,omitempty"` // as spec.trust.rotation of its Cluster object
+	Refused string                 `protobuf:"bytes,4,opt,name=refused,proto3" json:"refused,omitempty"`  // why it has not taken the roots that were announced, in one word
+	// Sidecars that meet the other cluster and lack one of the roots. Apps that are not exported to
+	// it have no name.
+	Lacking       []*LackingApp `protobuf:"bytes,5,rep,name=lacking,proto3" json:"lacking,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustReport) Reset() {
+	*x = TrustReport{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustReport) ProtoMessage() {}
+
+func (x *TrustReport) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustReport.ProtoReflect.Descriptor instead.
+func (*TrustReport) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *TrustReport) GetRoots() [][]byte {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+func (x *TrustReport) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *TrustReport) GetAccepts() bool {
+	if x != nil {
+		return x.Accepts
+	}
+	return false
+}
+
+func (x *TrustReport) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *TrustReport) GetLacking() []*LackingApp {
+	if x != nil {
+		return x.Lacking
+	}
+	return nil
+}
+
+// RootsAnnouncement is the roots that a cluster announces for itself.
+type RootsAnnouncement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Roots         string                 `protobuf:"bytes,1,opt,name=roots,proto3" json:"roots,omitempty"` // in PEM; empty: it announces none any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RootsAnnouncement) Reset() {
+	*x = RootsAnnouncement{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RootsAnnouncement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RootsAnnouncement) ProtoMessage() {}
+
+func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RootsAnnouncement.ProtoReflect.Descriptor instead.
+func (*RootsAnnouncement) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *RootsAnnouncement) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
 // Wanted is the apps that a cluster's selections hold and that no cluster exports to the callers.
 type Wanted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6980,7 +7113,7 @@ type Wanted struct {
 
 func (x *Wanted) Reset() {
 	*x = Wanted{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6992,7 +7125,7 @@ func (x *Wanted) String() string {
 func (*Wanted) ProtoMessage() {}
 
 func (x *Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7005,7 +7138,7 @@ func (x *Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wanted.ProtoReflect.Descriptor instead.
 func (*Wanted) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Wanted) GetApps() []*WantedApp {
@@ -7025,7 +7158,7 @@ type WantedApp struct {
 
 func (x *WantedApp) Reset() {
 	*x = WantedApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7037,7 +7170,7 @@ func (x *WantedApp) String() string {
 func (*WantedApp) ProtoMessage() {}
 
 func (x *WantedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7050,7 +7183,7 @@ func (x *WantedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedApp.ProtoReflect.Descriptor instead.
 func (*WantedApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *WantedApp) GetApp() *App {
@@ -7078,7 +7211,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7090,7 +7223,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7103,7 +7236,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -7141,7 +7274,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7153,7 +7286,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7166,7 +7299,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -7238,14 +7371,16 @@ type ExportsResponse struct {
 	NowUnixMs int64  `protobuf:"varint,11,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"`
 	// Also there: which of the services that have this cluster's name answers. Its replicas say
 	// the same, and a service says it again after a restart. Empty where it does not know.
-	Service       string `protobuf:"bytes,12,opt,name=service,proto3" json:"service,omitempty"`
+	Service string `protobuf:"bytes,12,opt,name=service,proto3" json:"service,omitempty"`
+	// Also there, and when it has changed: the roots of the answering cluster, by its own Cluster object.
+	Announced     *RootsAnnouncement `protobuf:"bytes,13,opt,name=announced,proto3" json:"announced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7257,7 +7392,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7270,7 +7405,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -7357,6 +7492,13 @@ func (x *ExportsResponse) GetService() string {
 	return ""
 }
 
+func (x *ExportsResponse) GetAnnounced() *RootsAnnouncement {
+	if x != nil {
+		return x.Announced
+	}
+	return nil
+}
+
 // Export is one app that a cluster lets another call.
 type Export struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -7381,7 +7523,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7393,7 +7535,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7406,7 +7548,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Export) GetApp() *App {
@@ -7497,7 +7639,7 @@ type ActorExport struct {
 
 func (x *ActorExport) Reset() {
 	*x = ActorExport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7509,7 +7651,7 @@ func (x *ActorExport) String() string {
 func (*ActorExport) ProtoMessage() {}
 
 func (x *ActorExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7522,7 +7664,7 @@ func (x *ActorExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
 func (*ActorExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ActorExport) GetObject() string {
@@ -7548,7 +7690,7 @@ type ActorsRequest struct {
 
 func (x *ActorsRequest) Reset() {
 	*x = ActorsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7560,7 +7702,7 @@ func (x *ActorsRequest) String() string {
 func (*ActorsRequest) ProtoMessage() {}
 
 func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7573,7 +7715,7 @@ func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
 func (*ActorsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ActorsRequest) GetNamespace() string {
@@ -7597,7 +7739,7 @@ type ActorsResponse struct {
 
 func (x *ActorsResponse) Reset() {
 	*x = ActorsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7609,7 +7751,7 @@ func (x *ActorsResponse) String() string {
 func (*ActorsResponse) ProtoMessage() {}
 
 func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7622,7 +7764,7 @@ func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
 func (*ActorsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ActorsResponse) GetCluster() string {
@@ -7683,7 +7825,7 @@ type ImportedActors struct {
 
 func (x *ImportedActors) Reset() {
 	*x = ImportedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7695,7 +7837,7 @@ func (x *ImportedActors) String() string {
 func (*ImportedActors) ProtoMessage() {}
 
 func (x *ImportedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7708,7 +7850,7 @@ func (x *ImportedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
 func (*ImportedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ImportedActors) GetType() string {
@@ -7773,7 +7915,7 @@ type OwnedActors struct {
 
 func (x *OwnedActors) Reset() {
 	*x = OwnedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7785,7 +7927,7 @@ func (x *OwnedActors) String() string {
 func (*OwnedActors) ProtoMessage() {}
 
 func (x *OwnedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7798,7 +7940,7 @@ func (x *OwnedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
 func (*OwnedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *OwnedActors) GetType() string {
@@ -7840,7 +7982,7 @@ type ActorCluster struct {
 
 func (x *ActorCluster) Reset() {
 	*x = ActorCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7852,7 +7994,7 @@ func (x *ActorCluster) String() string {
 func (*ActorCluster) ProtoMessage() {}
 
 func (x *ActorCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7865,7 +8007,7 @@ func (x *ActorCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
 func (*ActorCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *ActorCluster) GetName() string {
@@ -7890,7 +8032,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7902,7 +8044,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7915,7 +8057,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 type SupportResponse struct {
@@ -7928,7 +8070,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7940,7 +8082,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7953,7 +8095,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -7978,7 +8120,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7990,7 +8132,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8003,7 +8145,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 type CheckRequest struct {
@@ -8016,7 +8158,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8028,7 +8170,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8041,7 +8183,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -8074,7 +8216,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8086,7 +8228,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8099,7 +8241,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -8167,7 +8309,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8179,7 +8321,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8192,7 +8334,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -8283,7 +8425,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8295,7 +8437,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8308,7 +8450,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -8527,7 +8669,7 @@ type Unhealthy struct {
 
 func (x *Unhealthy) Reset() {
 	*x = Unhealthy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8539,7 +8681,7 @@ func (x *Unhealthy) String() string {
 func (*Unhealthy) ProtoMessage() {}
 
 func (x *Unhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8552,7 +8694,7 @@ func (x *Unhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unhealthy.ProtoReflect.Descriptor instead.
 func (*Unhealthy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *Unhealthy) GetKind() string {
@@ -8597,7 +8739,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8609,7 +8751,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8622,7 +8764,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Problem) GetCheck() string {
@@ -8678,7 +8820,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8690,7 +8832,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8703,7 +8845,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -8827,7 +8969,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8839,7 +8981,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8852,7 +8994,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -8916,7 +9058,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8928,7 +9070,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8941,7 +9083,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -8981,7 +9123,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8993,7 +9135,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9006,7 +9148,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -9071,7 +9213,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9083,7 +9225,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9096,7 +9238,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -9145,7 +9287,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9157,7 +9299,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9170,7 +9312,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -9219,7 +9361,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9231,7 +9373,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9244,7 +9386,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -9280,7 +9422,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9292,7 +9434,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9305,7 +9447,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -9348,7 +9490,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9360,7 +9502,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9373,7 +9515,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *DNSHost) GetName() string {
@@ -9420,7 +9562,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9432,7 +9574,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9445,7 +9587,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -9517,7 +9659,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9529,7 +9671,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9542,7 +9684,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -9622,7 +9764,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9634,7 +9776,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9647,7 +9789,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -9702,7 +9844,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9714,7 +9856,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9727,7 +9869,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -9790,7 +9932,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9802,7 +9944,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9815,7 +9957,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -10021,7 +10163,7 @@ type TunnelStatus struct {
 
 func (x *TunnelStatus) Reset() {
 	*x = TunnelStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10033,7 +10175,7 @@ func (x *TunnelStatus) String() string {
 func (*TunnelStatus) ProtoMessage() {}
 
 func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10046,7 +10188,7 @@ func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelStatus.ProtoReflect.Descriptor instead.
 func (*TunnelStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *TunnelStatus) GetMode() string {
@@ -10096,7 +10238,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10108,7 +10250,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10121,7 +10263,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -10158,7 +10300,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10170,7 +10312,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10183,7 +10325,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -10235,7 +10377,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10247,7 +10389,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10260,7 +10402,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -10316,7 +10458,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10328,7 +10470,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10341,7 +10483,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -10375,7 +10517,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10387,7 +10529,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10400,7 +10542,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -10426,7 +10568,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10438,7 +10580,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10451,7 +10593,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -10471,7 +10613,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10483,7 +10625,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10496,7 +10638,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -10523,7 +10665,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10535,7 +10677,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10548,7 +10690,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -10573,7 +10715,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10585,7 +10727,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10598,7 +10740,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
 }
 
 type InvitationsResponse struct {
@@ -10611,7 +10753,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10623,7 +10765,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10636,7 +10778,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -10667,7 +10809,7 @@ type LinkedCluster struct {
 
 func (x *LinkedCluster) Reset() {
 	*x = LinkedCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10679,7 +10821,7 @@ func (x *LinkedCluster) String() string {
 func (*LinkedCluster) ProtoMessage() {}
 
 func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10692,7 +10834,7 @@ func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedCluster.ProtoReflect.Descriptor instead.
 func (*LinkedCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *LinkedCluster) GetCluster() string {
@@ -10739,7 +10881,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10751,7 +10893,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10764,7 +10906,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -10796,7 +10938,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10808,7 +10950,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10821,7 +10963,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *LinkState) GetId() string {
@@ -10917,7 +11059,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10929,7 +11071,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10942,7 +11084,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -10964,7 +11106,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10976,7 +11118,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10989,7 +11131,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -11020,19 +11162,477 @@ func (x *LinkTrustResponse) GetSentryNamespace() string {
 	return ""
 }
 
+type ShowRotationRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ForReplica    string                 `protobuf:"bytes,1,opt,name=for_replica,json=forReplica,proto3" json:"for_replica,omitempty"` // as that of TrafficRequest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowRotationRequest) Reset() {
+	*x = ShowRotationRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowRotationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowRotationRequest) ProtoMessage() {}
+
+func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowRotationRequest.ProtoReflect.Descriptor instead.
+func (*ShowRotationRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
+}
+
+func (x *ShowRotationRequest) GetForReplica() string {
+	if x != nil {
+		return x.ForReplica
+	}
+	return ""
+}
+
+type ShowRotationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first message of a replica.
+	Cluster         string              `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Replica         string              `protobuf:"bytes,2,opt,name=replica,proto3" json:"replica,omitempty"`                                        // its name; empty where there is one only
+	Roots           string              `protobuf:"bytes,3,opt,name=roots,proto3" json:"roots,omitempty"`                                            // all trust anchors of this replica, in PEM
+	Signing         []string            `protobuf:"bytes,4,rep,name=signing,proto3" json:"signing,omitempty"`                                        // those that its certificate chains to: the SHA-256 of each, in hexadecimal
+	Announced       string              `protobuf:"bytes,5,opt,name=announced,proto3" json:"announced,omitempty"`                                    // the roots that the cluster announces, in PEM; empty: none
+	SentryNamespace string              `protobuf:"bytes,6,opt,name=sentry_namespace,json=sentryNamespace,proto3" json:"sentry_namespace,omitempty"` // of Dapr's control plane
+	Peers           []*PeerRotation     `protobuf:"bytes,7,rep,name=peers,proto3" json:"peers,omitempty"`                                            // every cluster that has a Cluster object, by name
+	Run             string              `protobuf:"bytes,8,opt,name=run,proto3" json:"run,omitempty"`                                                // for a replica: the one that answers
+	Missing         []*MissingReplica   `protobuf:"bytes,9,rep,name=missing,proto3" json:"missing,omitempty"`                                        // that did not answer
+	Sidecars        []*CertifiedSidecar `protobuf:"bytes,10,rep,name=sidecars,proto3" json:"sidecars,omitempty"`                                     // in any message
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ShowRotationResponse) Reset() {
+	*x = ShowRotationResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowRotationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowRotationResponse) ProtoMessage() {}
+
+func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowRotationResponse.ProtoReflect.Descriptor instead.
+func (*ShowRotationResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
+}
+
+func (x *ShowRotationResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ShowRotationResponse) GetReplica() string {
+	if x != nil {
+		return x.Replica
+	}
+	return ""
+}
+
+func (x *ShowRotationResponse) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
+func (x *ShowRotationResponse) GetSigning() []string {
+	if x != nil {
+		return x.Signing
+	}
+	return nil
+}
+
+func (x *ShowRotationResponse) GetAnnounced() string {
+	if x != nil {
+		return x.Announced
+	}
+	return ""
+}
+
+func (x *ShowRotationResponse) GetSentryNamespace() string {
+	if x != nil {
+		return x.SentryNamespace
+	}
+	return ""
+}
+
+func (x *ShowRotationResponse) GetPeers() []*PeerRotation {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *ShowRotationResponse) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *ShowRotationResponse) GetMissing() []*MissingReplica {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *ShowRotationResponse) GetSidecars() []*CertifiedSidecar {
+	if x != nil {
+		return x.Sidecars
+	}
+	return nil
+}
+
+// CertifiedSidecar is a sidecar with the certificate that it shows to the service.
+type CertifiedSidecar struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sidecar       *SidecarState          `protobuf:"bytes,1,opt,name=sidecar,proto3" json:"sidecar,omitempty"`
+	SignedBy      []string               `protobuf:"bytes,2,rep,name=signed_by,json=signedBy,proto3" json:"signed_by,omitempty"` // each root that it chains to: the SHA-256, in hexadecimal
+	FromUnixMs    int64                  `protobuf:"varint,3,opt,name=from_unix_ms,json=fromUnixMs,proto3" json:"from_unix_ms,omitempty"`
+	UntilUnixMs   int64                  `protobuf:"varint,4,opt,name=until_unix_ms,json=untilUnixMs,proto3" json:"until_unix_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifiedSidecar) Reset() {
+	*x = CertifiedSidecar{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifiedSidecar) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifiedSidecar) ProtoMessage() {}
+
+func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifiedSidecar.ProtoReflect.Descriptor instead.
+func (*CertifiedSidecar) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
+}
+
+func (x *CertifiedSidecar) GetSidecar() *SidecarState {
+	if x != nil {
+		return x.Sidecar
+	}
+	return nil
+}
+
+func (x *CertifiedSidecar) GetSignedBy() []string {
+	if x != nil {
+		return x.SignedBy
+	}
+	return nil
+}
+
+func (x *CertifiedSidecar) GetFromUnixMs() int64 {
+	if x != nil {
+		return x.FromUnixMs
+	}
+	return 0
+}
+
+func (x *CertifiedSidecar) GetUntilUnixMs() int64 {
+	if x != nil {
+		return x.UntilUnixMs
+	}
+	return 0
+}
+
+// PeerRotation is how a peer and this cluster trust each other.
+type PeerRotation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Reports       []*TrustReport         `protobuf:"bytes,2,rep,name=reports,proto3" json:"reports,omitempty"`     // what its replicas say; none: it is not heard, or is of an older release
+	Announced     string                 `protobuf:"bytes,3,opt,name=announced,proto3" json:"announced,omitempty"` // the roots that it announces for itself, in PEM; empty: none is known
+	Refused       string                 `protobuf:"bytes,4,opt,name=refused,proto3" json:"refused,omitempty"`     // why they were not taken, in one word
+	Roots         string                 `protobuf:"bytes,5,opt,name=roots,proto3" json:"roots,omitempty"`         // that its Cluster object names, in PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerRotation) Reset() {
+	*x = PeerRotation{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerRotation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerRotation) ProtoMessage() {}
+
+func (x *PeerRotation) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerRotation.ProtoReflect.Descriptor instead.
+func (*PeerRotation) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
+}
+
+func (x *PeerRotation) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *PeerRotation) GetReports() []*TrustReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+func (x *PeerRotation) GetAnnounced() string {
+	if x != nil {
+		return x.Announced
+	}
+	return ""
+}
+
+func (x *PeerRotation) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+func (x *PeerRotation) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
+type AnnounceRootsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Roots         string                 `protobuf:"bytes,1,opt,name=roots,proto3" json:"roots,omitempty"` // all of them, in PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnnounceRootsRequest) Reset() {
+	*x = AnnounceRootsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnnounceRootsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnnounceRootsRequest) ProtoMessage() {}
+
+func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnnounceRootsRequest.ProtoReflect.Descriptor instead.
+func (*AnnounceRootsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
+}
+
+func (x *AnnounceRootsRequest) GetRoots() string {
+	if x != nil {
+		return x.Roots
+	}
+	return ""
+}
+
+type AcceptRootsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Roots         []string               `protobuf:"bytes,2,rep,name=roots,proto3" json:"roots,omitempty"` // the SHA-256 of each that is announced, in hexadecimal
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptRootsRequest) Reset() {
+	*x = AcceptRootsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptRootsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptRootsRequest) ProtoMessage() {}
+
+func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptRootsRequest.ProtoReflect.Descriptor instead.
+func (*AcceptRootsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
+}
+
+func (x *AcceptRootsRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *AcceptRootsRequest) GetRoots() []string {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+// RootsChange is a change of roots, each by its SHA-256 in hexadecimal.
+type RootsChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Added         []string               `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty"`
+	Removed       []string               `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RootsChange) Reset() {
+	*x = RootsChange{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RootsChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RootsChange) ProtoMessage() {}
+
+func (x *RootsChange) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RootsChange.ProtoReflect.Descriptor instead.
+func (*RootsChange) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
+}
+
+func (x *RootsChange) GetAdded() []string {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *RootsChange) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 // LackingApp is an app whose sidecars lack the roots of a cluster.
 type LackingApp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Sidecars      uint32                 `protobuf:"varint,2,opt,name=sidecars,proto3" json:"sidecars,omitempty"` // that lack them
+	Sidecars      uint32                 `protobuf:"varint,2,opt,name=sidecars,proto3" json:"sidecars,omitempty"` // that lack one of them
 	Meets         bool                   `protobuf:"varint,3,opt,name=meets,proto3" json:"meets,omitempty"`       // it is exported to the cluster, or its view leads there
+	Exported      bool                   `protobuf:"varint,4,opt,name=exported,proto3" json:"exported,omitempty"` // to the cluster, which so knows of it
+	Silent        uint32                 `protobuf:"varint,5,opt,name=silent,proto3" json:"silent,omitempty"`     // sidecars that do not say which roots they have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11044,7 +11644,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11057,7 +11657,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -11081,6 +11681,20 @@ func (x *LackingApp) GetMeets() bool {
 	return false
 }
 
+func (x *LackingApp) GetExported() bool {
+	if x != nil {
+		return x.Exported
+	}
+	return false
+}
+
+func (x *LackingApp) GetSilent() uint32 {
+	if x != nil {
+		return x.Silent
+	}
+	return 0
+}
+
 type MeetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -11096,7 +11710,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11108,7 +11722,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11121,7 +11735,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -11203,7 +11817,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11215,7 +11829,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11228,7 +11842,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -11320,7 +11934,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11332,7 +11946,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11345,7 +11959,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -11380,7 +11994,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11392,7 +12006,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11405,7 +12019,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -11440,7 +12054,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11452,7 +12066,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11465,7 +12079,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -11504,7 +12118,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11516,7 +12130,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11529,7 +12143,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -11583,7 +12197,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11595,7 +12209,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11608,7 +12222,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -11627,7 +12241,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11639,7 +12253,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11652,7 +12266,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
 }
 
 // Invitation is the public part of an invitation.
@@ -11673,7 +12287,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11685,7 +12299,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11698,7 +12312,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -12351,13 +12965,22 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\fR\x02id\x12\x18\n" +
 	"\aseveral\x18\x04 \x01(\bR\aseveral\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x12\n" +
-	"\x04left\x18\x06 \x01(\bR\x04left\"\xba\x01\n" +
+	"\x04left\x18\x06 \x01(\bR\x04left\"\xef\x01\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
 	"\brenew_ms\x18\x03 \x01(\rR\arenewMs\x12\x12\n" +
 	"\x04ping\x18\x04 \x01(\x06R\x04ping\x120\n" +
-	"\x06wanted\x18\x05 \x01(\v2\x18.isthmus.v1alpha1.WantedR\x06wanted\"9\n" +
+	"\x06wanted\x18\x05 \x01(\v2\x18.isthmus.v1alpha1.WantedR\x06wanted\x123\n" +
+	"\x05trust\x18\x06 \x01(\v2\x1d.isthmus.v1alpha1.TrustReportR\x05trust\"\xa7\x01\n" +
+	"\vTrustReport\x12\x14\n" +
+	"\x05roots\x18\x01 \x03(\fR\x05roots\x12\x16\n" +
+	"\x06shared\x18\x02 \x01(\bR\x06shared\x12\x18\n" +
+	"\aaccepts\x18\x03 \x01(\bR\aaccepts\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\tR\arefused\x126\n" +
+	"\alacking\x18\x05 \x03(\v2\x1c.isthmus.v1alpha1.LackingAppR\alacking\")\n" +
+	"\x11RootsAnnouncement\x12\x14\n" +
+	"\x05roots\x18\x01 \x01(\tR\x05roots\"9\n" +
 	"\x06Wanted\x12/\n" +
 	"\x04apps\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.WantedAppR\x04apps\"c\n" +
 	"\tWantedApp\x12'\n" +
@@ -12373,7 +12996,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
 	"\x04echo\x18\x05 \x01(\x06R\x04echo\x12\x19\n" +
 	"\bholds_ms\x18\x06 \x01(\rR\aholdsMs\x12\x18\n" +
-	"\aservice\x18\a \x01(\tR\aserviceJ\x04\b\x02\x10\x03R\brevision\"\xe9\x02\n" +
+	"\aservice\x18\a \x01(\tR\aserviceJ\x04\b\x02\x10\x03R\brevision\"\xac\x03\n" +
 	"\x0fExportsResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12*\n" +
@@ -12387,7 +13010,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aversion\x18\n" +
 	" \x01(\tR\aversion\x12\x1e\n" +
 	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\x12\x18\n" +
-	"\aservice\x18\f \x01(\tR\aservice\"\xe2\x02\n" +
+	"\aservice\x18\f \x01(\tR\aservice\x12A\n" +
+	"\tannounced\x18\r \x01(\v2#.isthmus.v1alpha1.RootsAnnouncementR\tannounced\"\xe2\x02\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -12698,12 +13322,49 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\n" +
 	"peer_roots\x18\x02 \x01(\tR\tpeerRoots\x120\n" +
 	"\x04apps\x18\x03 \x03(\v2\x1c.isthmus.v1alpha1.LackingAppR\x04apps\x12)\n" +
-	"\x10sentry_namespace\x18\x04 \x01(\tR\x0fsentryNamespace\"g\n" +
+	"\x10sentry_namespace\x18\x04 \x01(\tR\x0fsentryNamespace\"6\n" +
+	"\x13ShowRotationRequest\x12\x1f\n" +
+	"\vfor_replica\x18\x01 \x01(\tR\n" +
+	"forReplica\"\x87\x03\n" +
+	"\x14ShowRotationResponse\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
+	"\areplica\x18\x02 \x01(\tR\areplica\x12\x14\n" +
+	"\x05roots\x18\x03 \x01(\tR\x05roots\x12\x18\n" +
+	"\asigning\x18\x04 \x03(\tR\asigning\x12\x1c\n" +
+	"\tannounced\x18\x05 \x01(\tR\tannounced\x12)\n" +
+	"\x10sentry_namespace\x18\x06 \x01(\tR\x0fsentryNamespace\x124\n" +
+	"\x05peers\x18\a \x03(\v2\x1e.isthmus.v1alpha1.PeerRotationR\x05peers\x12\x10\n" +
+	"\x03run\x18\b \x01(\tR\x03run\x12:\n" +
+	"\amissing\x18\t \x03(\v2 .isthmus.v1alpha1.MissingReplicaR\amissing\x12>\n" +
+	"\bsidecars\x18\n" +
+	" \x03(\v2\".isthmus.v1alpha1.CertifiedSidecarR\bsidecars\"\xaf\x01\n" +
+	"\x10CertifiedSidecar\x128\n" +
+	"\asidecar\x18\x01 \x01(\v2\x1e.isthmus.v1alpha1.SidecarStateR\asidecar\x12\x1b\n" +
+	"\tsigned_by\x18\x02 \x03(\tR\bsignedBy\x12 \n" +
+	"\ffrom_unix_ms\x18\x03 \x01(\x03R\n" +
+	"fromUnixMs\x12\"\n" +
+	"\runtil_unix_ms\x18\x04 \x01(\x03R\vuntilUnixMs\"\xaf\x01\n" +
+	"\fPeerRotation\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x127\n" +
+	"\areports\x18\x02 \x03(\v2\x1d.isthmus.v1alpha1.TrustReportR\areports\x12\x1c\n" +
+	"\tannounced\x18\x03 \x01(\tR\tannounced\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\tR\arefused\x12\x14\n" +
+	"\x05roots\x18\x05 \x01(\tR\x05roots\",\n" +
+	"\x14AnnounceRootsRequest\x12\x14\n" +
+	"\x05roots\x18\x01 \x01(\tR\x05roots\"D\n" +
+	"\x12AcceptRootsRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
+	"\x05roots\x18\x02 \x03(\tR\x05roots\"=\n" +
+	"\vRootsChange\x12\x14\n" +
+	"\x05added\x18\x01 \x03(\tR\x05added\x12\x18\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\"\x9b\x01\n" +
 	"\n" +
 	"LackingApp\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
 	"\bsidecars\x18\x02 \x01(\rR\bsidecars\x12\x14\n" +
-	"\x05meets\x18\x03 \x01(\bR\x05meets\"\x98\x01\n" +
+	"\x05meets\x18\x03 \x01(\bR\x05meets\x12\x1a\n" +
+	"\bexported\x18\x04 \x01(\bR\bexported\x12\x16\n" +
+	"\x06silent\x18\x05 \x01(\rR\x06silent\"\x98\x01\n" +
 	"\vMeetRequest\x12\x16\n" +
 	"\x05hello\x18\x01 \x01(\fH\x00R\x05hello\x12\x16\n" +
 	"\x05offer\x18\x02 \x01(\fH\x00R\x05offer\x12<\n" +
@@ -12788,7 +13449,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aConfirm\x12 .isthmus.v1alpha1.ConfirmRequest\x1a\x1b.isthmus.v1alpha1.LinkState\x12Z\n" +
 	"\vInvitations\x12$.isthmus.v1alpha1.InvitationsRequest\x1a%.isthmus.v1alpha1.InvitationsResponse\x12F\n" +
 	"\x06Revoke\x12\x1f.isthmus.v1alpha1.RevokeRequest\x1a\x1b.isthmus.v1alpha1.LinkState\x12P\n" +
-	"\x05Trust\x12\".isthmus.v1alpha1.LinkTrustRequest\x1a#.isthmus.v1alpha1.LinkTrustResponse2T\n" +
+	"\x05Trust\x12\".isthmus.v1alpha1.LinkTrustRequest\x1a#.isthmus.v1alpha1.LinkTrustResponse2\x85\x02\n" +
+	"\bRotation\x12W\n" +
+	"\x04Show\x12%.isthmus.v1alpha1.ShowRotationRequest\x1a&.isthmus.v1alpha1.ShowRotationResponse0\x01\x12Q\n" +
+	"\bAnnounce\x12&.isthmus.v1alpha1.AnnounceRootsRequest\x1a\x1d.isthmus.v1alpha1.RootsChange\x12M\n" +
+	"\x06Accept\x12$.isthmus.v1alpha1.AcceptRootsRequest\x1a\x1d.isthmus.v1alpha1.RootsChange2T\n" +
 	"\aLinking\x12I\n" +
 	"\x04Meet\x12\x1d.isthmus.v1alpha1.MeetRequest\x1a\x1e.isthmus.v1alpha1.MeetResponse(\x010\x01B?Z=github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1;v1alpha1b\x06proto3"
 
@@ -12805,158 +13470,167 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 148)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 157)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
-	(ViewRoute_State)(0),        // 0: isthmus.v1alpha1.ViewRoute.State
-	(*App)(nil),                 // 1: isthmus.v1alpha1.App
-	(*WatchRequest)(nil),        // 2: isthmus.v1alpha1.WatchRequest
-	(*Hello)(nil),               // 3: isthmus.v1alpha1.Hello
-	(*TurnedAway)(nil),          // 4: isthmus.v1alpha1.TurnedAway
-	(*Instance)(nil),            // 5: isthmus.v1alpha1.Instance
-	(*Known)(nil),               // 6: isthmus.v1alpha1.Known
-	(*Drain)(nil),               // 7: isthmus.v1alpha1.Drain
-	(*Unreached)(nil),           // 8: isthmus.v1alpha1.Unreached
-	(*UnreachedGateway)(nil),    // 9: isthmus.v1alpha1.UnreachedGateway
-	(*CallReport)(nil),          // 10: isthmus.v1alpha1.CallReport
-	(*TapSidecar)(nil),          // 11: isthmus.v1alpha1.TapSidecar
-	(*TapFilter)(nil),           // 12: isthmus.v1alpha1.TapFilter
-	(*TappedCalls)(nil),         // 13: isthmus.v1alpha1.TappedCalls
-	(*TappedCall)(nil),          // 14: isthmus.v1alpha1.TappedCall
-	(*TappedTry)(nil),           // 15: isthmus.v1alpha1.TappedTry
-	(*TappedRoute)(nil),         // 16: isthmus.v1alpha1.TappedRoute
-	(*RefusedLookups)(nil),      // 17: isthmus.v1alpha1.RefusedLookups
-	(*MadeCalls)(nil),           // 18: isthmus.v1alpha1.MadeCalls
-	(*CallTraffic)(nil),         // 19: isthmus.v1alpha1.CallTraffic
-	(*CallExemplar)(nil),        // 20: isthmus.v1alpha1.CallExemplar
-	(*CallCount)(nil),           // 21: isthmus.v1alpha1.CallCount
-	(*WatchResponse)(nil),       // 22: isthmus.v1alpha1.WatchResponse
-	(*Access)(nil),              // 23: isthmus.v1alpha1.Access
-	(*AppSetEdit)(nil),          // 24: isthmus.v1alpha1.AppSetEdit
-	(*RemoteCaller)(nil),        // 25: isthmus.v1alpha1.RemoteCaller
-	(*Gateways)(nil),            // 26: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil),     // 27: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),           // 28: isthmus.v1alpha1.ViewEntry
-	(*ViewRoute)(nil),           // 29: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),      // 30: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),            // 31: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),       // 32: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),        // 33: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),         // 34: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),       // 35: isthmus.v1alpha1.ApplyResponse
-	(*EffectCounts)(nil),        // 36: isthmus.v1alpha1.EffectCounts
-	(*ExportEffect)(nil),        // 37: isthmus.v1alpha1.ExportEffect
-	(*AnalyzeRequest)(nil),      // 38: isthmus.v1alpha1.AnalyzeRequest
-	(*AnalyzeResponse)(nil),     // 39: isthmus.v1alpha1.AnalyzeResponse
-	(*Finding)(nil),             // 40: isthmus.v1alpha1.Finding
-	(*ApplyResult)(nil),         // 41: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),              // 42: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),           // 43: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),          // 44: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),         // 45: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),        // 46: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),       // 47: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),      // 48: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),     // 49: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),          // 50: isthmus.v1alpha1.PastObject
-	(*PoliciesRequest)(nil),     // 51: isthmus.v1alpha1.PoliciesRequest
-	(*PoliciesResponse)(nil),    // 52: isthmus.v1alpha1.PoliciesResponse
-	(*AppPolicy)(nil),           // 53: isthmus.v1alpha1.AppPolicy
-	(*GraphRequest)(nil),        // 54: isthmus.v1alpha1.GraphRequest
-	(*GraphResponse)(nil),       // 55: isthmus.v1alpha1.GraphResponse
-	(*GraphApp)(nil),            // 56: isthmus.v1alpha1.GraphApp
-	(*GraphCluster)(nil),        // 57: isthmus.v1alpha1.GraphCluster
-	(*GraphCall)(nil),           // 58: isthmus.v1alpha1.GraphCall
-	(*GraphRoute)(nil),          // 59: isthmus.v1alpha1.GraphRoute
-	(*TapRequest)(nil),          // 60: isthmus.v1alpha1.TapRequest
-	(*TapResponse)(nil),         // 61: isthmus.v1alpha1.TapResponse
-	(*TrafficRequest)(nil),      // 62: isthmus.v1alpha1.TrafficRequest
-	(*TrafficResponse)(nil),     // 63: isthmus.v1alpha1.TrafficResponse
-	(*MissingReplica)(nil),      // 64: isthmus.v1alpha1.MissingReplica
-	(*TrafficEdge)(nil),         // 65: isthmus.v1alpha1.TrafficEdge
-	(*CallsRequest)(nil),        // 66: isthmus.v1alpha1.CallsRequest
-	(*CallsResponse)(nil),       // 67: isthmus.v1alpha1.CallsResponse
-	(*Callee)(nil),              // 68: isthmus.v1alpha1.Callee
-	(*CallerState)(nil),         // 69: isthmus.v1alpha1.CallerState
-	(*ProbeRequest)(nil),        // 70: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),       // 71: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),      // 72: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),         // 73: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),        // 74: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),            // 75: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),       // 76: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),         // 77: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),     // 78: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil),    // 79: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),        // 80: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),       // 81: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),      // 82: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),               // 83: isthmus.v1alpha1.Event
-	(*EventField)(nil),          // 84: isthmus.v1alpha1.EventField
-	(*TunnelHello)(nil),         // 85: isthmus.v1alpha1.TunnelHello
-	(*TunnelWelcome)(nil),       // 86: isthmus.v1alpha1.TunnelWelcome
-	(*ExportsRequest)(nil),      // 87: isthmus.v1alpha1.ExportsRequest
-	(*Wanted)(nil),              // 88: isthmus.v1alpha1.Wanted
-	(*WantedApp)(nil),           // 89: isthmus.v1alpha1.WantedApp
-	(*RenewRequest)(nil),        // 90: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),       // 91: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),     // 92: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),              // 93: isthmus.v1alpha1.Export
-	(*ActorExport)(nil),         // 94: isthmus.v1alpha1.ActorExport
-	(*ActorsRequest)(nil),       // 95: isthmus.v1alpha1.ActorsRequest
-	(*ActorsResponse)(nil),      // 96: isthmus.v1alpha1.ActorsResponse
-	(*ImportedActors)(nil),      // 97: isthmus.v1alpha1.ImportedActors
-	(*OwnedActors)(nil),         // 98: isthmus.v1alpha1.OwnedActors
-	(*ActorCluster)(nil),        // 99: isthmus.v1alpha1.ActorCluster
-	(*SupportRequest)(nil),      // 100: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),     // 101: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),       // 102: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),        // 103: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),       // 104: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),         // 105: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),      // 106: isthmus.v1alpha1.StatusResponse
-	(*Unhealthy)(nil),           // 107: isthmus.v1alpha1.Unhealthy
-	(*Problem)(nil),             // 108: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),           // 109: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),      // 110: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),           // 111: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),           // 112: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),        // 113: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),           // 114: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),         // 115: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),         // 116: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),             // 117: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),        // 118: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),         // 119: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),         // 120: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),       // 121: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),          // 122: isthmus.v1alpha1.PeerStatus
-	(*TunnelStatus)(nil),        // 123: isthmus.v1alpha1.TunnelStatus
-	(*Lapse)(nil),               // 124: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),       // 125: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),         // 126: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),       // 127: isthmus.v1alpha1.InviteRequest
-	(*InviteResponse)(nil),      // 128: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),       // 129: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),       // 130: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),      // 131: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),  // 132: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil), // 133: isthmus.v1alpha1.InvitationsResponse
-	(*LinkedCluster)(nil),       // 134: isthmus.v1alpha1.LinkedCluster
-	(*RevokeRequest)(nil),       // 135: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),           // 136: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),    // 137: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),   // 138: isthmus.v1alpha1.LinkTrustResponse
-	(*LackingApp)(nil),          // 139: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),         // 140: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),        // 141: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),           // 142: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),         // 143: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),           // 144: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),     // 145: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),        // 146: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),            // 147: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),          // 148: isthmus.v1alpha1.Invitation
-	(*Allow)(nil),               // 149: isthmus.v1alpha1.Allow
+	(ViewRoute_State)(0),         // 0: isthmus.v1alpha1.ViewRoute.State
+	(*App)(nil),                  // 1: isthmus.v1alpha1.App
+	(*WatchRequest)(nil),         // 2: isthmus.v1alpha1.WatchRequest
+	(*Hello)(nil),                // 3: isthmus.v1alpha1.Hello
+	(*TurnedAway)(nil),           // 4: isthmus.v1alpha1.TurnedAway
+	(*Instance)(nil),             // 5: isthmus.v1alpha1.Instance
+	(*Known)(nil),                // 6: isthmus.v1alpha1.Known
+	(*Drain)(nil),                // 7: isthmus.v1alpha1.Drain
+	(*Unreached)(nil),            // 8: isthmus.v1alpha1.Unreached
+	(*UnreachedGateway)(nil),     // 9: isthmus.v1alpha1.UnreachedGateway
+	(*CallReport)(nil),           // 10: isthmus.v1alpha1.CallReport
+	(*TapSidecar)(nil),           // 11: isthmus.v1alpha1.TapSidecar
+	(*TapFilter)(nil),            // 12: isthmus.v1alpha1.TapFilter
+	(*TappedCalls)(nil),          // 13: isthmus.v1alpha1.TappedCalls
+	(*TappedCall)(nil),           // 14: isthmus.v1alpha1.TappedCall
+	(*TappedTry)(nil),            // 15: isthmus.v1alpha1.TappedTry
+	(*TappedRoute)(nil),          // 16: isthmus.v1alpha1.TappedRoute
+	(*RefusedLookups)(nil),       // 17: isthmus.v1alpha1.RefusedLookups
+	(*MadeCalls)(nil),            // 18: isthmus.v1alpha1.MadeCalls
+	(*CallTraffic)(nil),          // 19: isthmus.v1alpha1.CallTraffic
+	(*CallExemplar)(nil),         // 20: isthmus.v1alpha1.CallExemplar
+	(*CallCount)(nil),            // 21: isthmus.v1alpha1.CallCount
+	(*WatchResponse)(nil),        // 22: isthmus.v1alpha1.WatchResponse
+	(*Access)(nil),               // 23: isthmus.v1alpha1.Access
+	(*AppSetEdit)(nil),           // 24: isthmus.v1alpha1.AppSetEdit
+	(*RemoteCaller)(nil),         // 25: isthmus.v1alpha1.RemoteCaller
+	(*Gateways)(nil),             // 26: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),      // 27: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),            // 28: isthmus.v1alpha1.ViewEntry
+	(*ViewRoute)(nil),            // 29: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),       // 30: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),             // 31: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),        // 32: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),         // 33: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),          // 34: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),        // 35: isthmus.v1alpha1.ApplyResponse
+	(*EffectCounts)(nil),         // 36: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),         // 37: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),       // 38: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),      // 39: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),              // 40: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),          // 41: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),               // 42: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),            // 43: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),           // 44: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),          // 45: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),         // 46: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),        // 47: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),       // 48: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),      // 49: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),           // 50: isthmus.v1alpha1.PastObject
+	(*PoliciesRequest)(nil),      // 51: isthmus.v1alpha1.PoliciesRequest
+	(*PoliciesResponse)(nil),     // 52: isthmus.v1alpha1.PoliciesResponse
+	(*AppPolicy)(nil),            // 53: isthmus.v1alpha1.AppPolicy
+	(*GraphRequest)(nil),         // 54: isthmus.v1alpha1.GraphRequest
+	(*GraphResponse)(nil),        // 55: isthmus.v1alpha1.GraphResponse
+	(*GraphApp)(nil),             // 56: isthmus.v1alpha1.GraphApp
+	(*GraphCluster)(nil),         // 57: isthmus.v1alpha1.GraphCluster
+	(*GraphCall)(nil),            // 58: isthmus.v1alpha1.GraphCall
+	(*GraphRoute)(nil),           // 59: isthmus.v1alpha1.GraphRoute
+	(*TapRequest)(nil),           // 60: isthmus.v1alpha1.TapRequest
+	(*TapResponse)(nil),          // 61: isthmus.v1alpha1.TapResponse
+	(*TrafficRequest)(nil),       // 62: isthmus.v1alpha1.TrafficRequest
+	(*TrafficResponse)(nil),      // 63: isthmus.v1alpha1.TrafficResponse
+	(*MissingReplica)(nil),       // 64: isthmus.v1alpha1.MissingReplica
+	(*TrafficEdge)(nil),          // 65: isthmus.v1alpha1.TrafficEdge
+	(*CallsRequest)(nil),         // 66: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),        // 67: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),               // 68: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),          // 69: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),         // 70: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),        // 71: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),       // 72: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),          // 73: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),         // 74: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),             // 75: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),        // 76: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),          // 77: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),      // 78: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil),     // 79: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),         // 80: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),        // 81: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),       // 82: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),                // 83: isthmus.v1alpha1.Event
+	(*EventField)(nil),           // 84: isthmus.v1alpha1.EventField
+	(*TunnelHello)(nil),          // 85: isthmus.v1alpha1.TunnelHello
+	(*TunnelWelcome)(nil),        // 86: isthmus.v1alpha1.TunnelWelcome
+	(*ExportsRequest)(nil),       // 87: isthmus.v1alpha1.ExportsRequest
+	(*TrustReport)(nil),          // 88: isthmus.v1alpha1.TrustReport
+	(*RootsAnnouncement)(nil),    // 89: isthmus.v1alpha1.RootsAnnouncement
+	(*Wanted)(nil),               // 90: isthmus.v1alpha1.Wanted
+	(*WantedApp)(nil),            // 91: isthmus.v1alpha1.WantedApp
+	(*RenewRequest)(nil),         // 92: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),        // 93: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),      // 94: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),               // 95: isthmus.v1alpha1.Export
+	(*ActorExport)(nil),          // 96: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),        // 97: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),       // 98: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),       // 99: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),          // 100: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),         // 101: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),       // 102: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),      // 103: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),        // 104: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),         // 105: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),        // 106: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),          // 107: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),       // 108: isthmus.v1alpha1.StatusResponse
+	(*Unhealthy)(nil),            // 109: isthmus.v1alpha1.Unhealthy
+	(*Problem)(nil),              // 110: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),            // 111: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),       // 112: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),            // 113: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),            // 114: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),         // 115: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),            // 116: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),          // 117: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),          // 118: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),              // 119: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),         // 120: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),          // 121: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),          // 122: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),        // 123: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),           // 124: isthmus.v1alpha1.PeerStatus
+	(*TunnelStatus)(nil),         // 125: isthmus.v1alpha1.TunnelStatus
+	(*Lapse)(nil),                // 126: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),        // 127: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),          // 128: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),        // 129: isthmus.v1alpha1.InviteRequest
+	(*InviteResponse)(nil),       // 130: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),        // 131: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),        // 132: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),       // 133: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),   // 134: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil),  // 135: isthmus.v1alpha1.InvitationsResponse
+	(*LinkedCluster)(nil),        // 136: isthmus.v1alpha1.LinkedCluster
+	(*RevokeRequest)(nil),        // 137: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),            // 138: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),     // 139: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),    // 140: isthmus.v1alpha1.LinkTrustResponse
+	(*ShowRotationRequest)(nil),  // 141: isthmus.v1alpha1.ShowRotationRequest
+	(*ShowRotationResponse)(nil), // 142: isthmus.v1alpha1.ShowRotationResponse
+	(*CertifiedSidecar)(nil),     // 143: isthmus.v1alpha1.CertifiedSidecar
+	(*PeerRotation)(nil),         // 144: isthmus.v1alpha1.PeerRotation
+	(*AnnounceRootsRequest)(nil), // 145: isthmus.v1alpha1.AnnounceRootsRequest
+	(*AcceptRootsRequest)(nil),   // 146: isthmus.v1alpha1.AcceptRootsRequest
+	(*RootsChange)(nil),          // 147: isthmus.v1alpha1.RootsChange
+	(*LackingApp)(nil),           // 148: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),          // 149: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),         // 150: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),            // 151: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),          // 152: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),            // 153: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),      // 154: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),         // 155: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),             // 156: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),           // 157: isthmus.v1alpha1.Invitation
+	(*Allow)(nil),                // 158: isthmus.v1alpha1.Allow
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -13043,11 +13717,11 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 81: isthmus.v1alpha1.TrafficRequest.callee:type_name -> isthmus.v1alpha1.App
 	65,  // 82: isthmus.v1alpha1.TrafficResponse.edges:type_name -> isthmus.v1alpha1.TrafficEdge
 	64,  // 83: isthmus.v1alpha1.TrafficResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	109, // 84: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
+	111, // 84: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 85: isthmus.v1alpha1.TrafficEdge.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 86: isthmus.v1alpha1.TrafficEdge.callee:type_name -> isthmus.v1alpha1.App
 	19,  // 87: isthmus.v1alpha1.TrafficEdge.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	109, // 88: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
+	111, // 88: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
 	19,  // 89: isthmus.v1alpha1.TrafficEdge.steps:type_name -> isthmus.v1alpha1.CallTraffic
 	1,   // 90: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 91: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
@@ -13064,129 +13738,143 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 102: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
 	76,  // 103: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
 	77,  // 104: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	109, // 105: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	111, // 105: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 106: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
 	80,  // 107: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
 	1,   // 108: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
 	83,  // 109: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
 	84,  // 110: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
 	6,   // 111: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	88,  // 112: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	89,  // 113: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
-	1,   // 114: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 115: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	93,  // 116: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 117: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	1,   // 118: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	149, // 119: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	94,  // 120: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	97,  // 121: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	98,  // 122: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	99,  // 123: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	149, // 124: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	149, // 125: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 126: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	105, // 127: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	120, // 128: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	121, // 129: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	122, // 130: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	118, // 131: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	119, // 132: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	114, // 133: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	112, // 134: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	111, // 135: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	110, // 136: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	109, // 137: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	108, // 138: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
-	107, // 139: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
-	64,  // 140: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
-	1,   // 141: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 142: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 143: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	113, // 144: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	115, // 145: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	116, // 146: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	117, // 147: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	121, // 148: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	121, // 149: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	125, // 150: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	124, // 151: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	123, // 152: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
-	126, // 153: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	136, // 154: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	126, // 155: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	136, // 156: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	134, // 157: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
-	139, // 158: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	1,   // 159: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	146, // 160: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	147, // 161: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	145, // 162: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 163: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	30,  // 164: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	33,  // 165: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	44,  // 166: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	47,  // 167: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	48,  // 168: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	38,  // 169: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	73,  // 170: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	78,  // 171: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	81,  // 172: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	70,  // 173: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	66,  // 174: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	62,  // 175: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
-	60,  // 176: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
-	54,  // 177: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	51,  // 178: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	87,  // 179: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	90,  // 180: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	95,  // 181: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	102, // 182: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	103, // 183: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	100, // 184: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	127, // 185: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	129, // 186: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	130, // 187: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	131, // 188: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	132, // 189: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	135, // 190: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	137, // 191: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	140, // 192: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	22,  // 193: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	31,  // 194: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	35,  // 195: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	45,  // 196: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	35,  // 197: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	49,  // 198: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	39,  // 199: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	74,  // 200: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	79,  // 201: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	82,  // 202: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	71,  // 203: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	67,  // 204: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	63,  // 205: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
-	61,  // 206: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
-	55,  // 207: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	52,  // 208: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	92,  // 209: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	91,  // 210: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	96,  // 211: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	106, // 212: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	104, // 213: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	101, // 214: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	128, // 215: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	136, // 216: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	136, // 217: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	136, // 218: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	133, // 219: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	136, // 220: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	138, // 221: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	141, // 222: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	193, // [193:223] is the sub-list for method output_type
-	163, // [163:193] is the sub-list for method input_type
-	163, // [163:163] is the sub-list for extension type_name
-	163, // [163:163] is the sub-list for extension extendee
-	0,   // [0:163] is the sub-list for field type_name
+	90,  // 112: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	88,  // 113: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
+	148, // 114: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
+	91,  // 115: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	1,   // 116: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 117: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
+	95,  // 118: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 119: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	89,  // 120: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
+	1,   // 121: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	158, // 122: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	96,  // 123: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	99,  // 124: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	100, // 125: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	101, // 126: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	158, // 127: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	158, // 128: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 129: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	107, // 130: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	122, // 131: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	123, // 132: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	124, // 133: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	120, // 134: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	121, // 135: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	116, // 136: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	114, // 137: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	113, // 138: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	112, // 139: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	111, // 140: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	110, // 141: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	109, // 142: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
+	64,  // 143: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
+	1,   // 144: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 145: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 146: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	115, // 147: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	117, // 148: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	118, // 149: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	119, // 150: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	123, // 151: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	123, // 152: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	127, // 153: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	126, // 154: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	125, // 155: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
+	128, // 156: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	138, // 157: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	128, // 158: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	138, // 159: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	136, // 160: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
+	148, // 161: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	144, // 162: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
+	64,  // 163: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
+	143, // 164: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
+	80,  // 165: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
+	88,  // 166: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
+	1,   // 167: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	155, // 168: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	156, // 169: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	154, // 170: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	2,   // 171: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	30,  // 172: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	33,  // 173: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	44,  // 174: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	47,  // 175: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	48,  // 176: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	38,  // 177: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	73,  // 178: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	78,  // 179: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	81,  // 180: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	70,  // 181: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	66,  // 182: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	62,  // 183: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
+	60,  // 184: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
+	54,  // 185: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	51,  // 186: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	87,  // 187: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	92,  // 188: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	97,  // 189: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	104, // 190: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	105, // 191: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	102, // 192: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	129, // 193: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	131, // 194: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	132, // 195: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	133, // 196: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	134, // 197: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	137, // 198: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	139, // 199: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	141, // 200: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
+	145, // 201: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
+	146, // 202: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
+	149, // 203: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	22,  // 204: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	31,  // 205: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	35,  // 206: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	45,  // 207: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	35,  // 208: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	49,  // 209: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	39,  // 210: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	74,  // 211: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	79,  // 212: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	82,  // 213: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	71,  // 214: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	67,  // 215: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	63,  // 216: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
+	61,  // 217: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
+	55,  // 218: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	52,  // 219: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	94,  // 220: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	93,  // 221: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	98,  // 222: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	108, // 223: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	106, // 224: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	103, // 225: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	130, // 226: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	138, // 227: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	138, // 228: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	138, // 229: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	135, // 230: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	138, // 231: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	140, // 232: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	142, // 233: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
+	147, // 234: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
+	147, // 235: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
+	150, // 236: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	204, // [204:237] is the sub-list for method output_type
+	171, // [171:204] is the sub-list for method input_type
+	171, // [171:171] is the sub-list for extension type_name
+	171, // [171:171] is the sub-list for extension extendee
+	0,   // [0:171] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -13204,12 +13892,12 @@ func file_isthmus_v1alpha1_services_proto_init() {
 	}
 	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
 	file_isthmus_v1alpha1_services_proto_msgTypes[64].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[139].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[148].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[140].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[149].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -13221,9 +13909,9 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   148,
+			NumMessages:   157,
 			NumExtensions: 0,
-			NumServices:   8,
+			NumServices:   9,
 		},
 		GoTypes:           file_isthmus_v1alpha1_services_proto_goTypes,
 		DependencyIndexes: file_isthmus_v1alpha1_services_proto_depIdxs,

@@ -1730,6 +1730,200 @@ var Link_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Rotation_Show_FullMethodName     = "/isthmus.v1alpha1.Rotation/Show"
+	Rotation_Announce_FullMethodName = "/isthmus.v1alpha1.Rotation/Announce"
+	Rotation_Accept_FullMethodName   = "/isthmus.v1alpha1.Rotation/Accept"
+)
+
+// RotationClient is the client API for Rotation service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Rotation changes the roots that clusters trust each other by. docs/how-to/trust.md has the steps.
+type RotationClient interface {
+	// Show tells which roots this cluster, its sidecars and its peers trust: at least a message of
+	// each replica.
+	Show(ctx context.Context, in *ShowRotationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShowRotationResponse], error)
+	// Announce has peers told which roots this cluster's certificates chain to.
+	Announce(ctx context.Context, in *AnnounceRootsRequest, opts ...grpc.CallOption) (*RootsChange, error)
+	// Accept replaces the roots of a peer by those that it announces for itself.
+	Accept(ctx context.Context, in *AcceptRootsRequest, opts ...grpc.CallOption) (*RootsChange, error)
+}
+
+type rotationClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRotationClient(cc grpc.ClientConnInterface) RotationClient {
+	return &rotationClient{cc}
+}
+
+func (c *rotationClient) Show(ctx context.Context, in *ShowRotationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShowRotationResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Rotation_ServiceDesc.Streams[0], Rotation_Show_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ShowRotationRequest, ShowRotationResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rotation_ShowClient = grpc.ServerStreamingClient[ShowRotationResponse]
+
+func (c *rotationClient) Announce(ctx context.Context, in *AnnounceRootsRequest, opts ...grpc.CallOption) (*RootsChange, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RootsChange)
+	err := c.cc.Invoke(ctx, Rotation_Announce_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rotationClient) Accept(ctx context.Context, in *AcceptRootsRequest, opts ...grpc.CallOption) (*RootsChange, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RootsChange)
+	err := c.cc.Invoke(ctx, Rotation_Accept_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RotationServer is the server API for Rotation service.
+// All implementations must embed UnimplementedRotationServer
+// for forward compatibility.
+//
+// Rotation changes the roots that clusters trust each other by. docs/how-to/trust.md has the steps.
+type RotationServer interface {
+	// Show tells which roots this cluster, its sidecars and its peers trust: at least a message of
+	// each replica.
+	Show(*ShowRotationRequest, grpc.ServerStreamingServer[ShowRotationResponse]) error
+	// Announce has peers told which roots this cluster's certificates chain to.
+	Announce(context.Context, *AnnounceRootsRequest) (*RootsChange, error)
+	// Accept replaces the roots of a peer by those that it announces for itself.
+	Accept(context.Context, *AcceptRootsRequest) (*RootsChange, error)
+	mustEmbedUnimplementedRotationServer()
+}
+
+// UnimplementedRotationServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRotationServer struct{}
+
+func (UnimplementedRotationServer) Show(*ShowRotationRequest, grpc.ServerStreamingServer[ShowRotationResponse]) error {
+	return status.Error(codes.Unimplemented, "method Show not implemented")
+}
+func (UnimplementedRotationServer) Announce(context.Context, *AnnounceRootsRequest) (*RootsChange, error) {
+	return nil, status.Error(codes.Unimplemented, "method Announce not implemented")
+}
+func (UnimplementedRotationServer) Accept(context.Context, *AcceptRootsRequest) (*RootsChange, error) {
+	return nil, status.Error(codes.Unimplemented, "method Accept not implemented")
+}
+func (UnimplementedRotationServer) mustEmbedUnimplementedRotationServer() {}
+func (UnimplementedRotationServer) testEmbeddedByValue()                  {}
+
+// UnsafeRotationServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RotationServer will
+// result in compilation errors.
+type UnsafeRotationServer interface {
+	mustEmbedUnimplementedRotationServer()
+}
+
+func RegisterRotationServer(s grpc.ServiceRegistrar, srv RotationServer) {
+	// If the following call panics, it indicates UnimplementedRotationServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Rotation_ServiceDesc, srv)
+}
+
+func _Rotation_Show_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ShowRotationRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RotationServer).Show(m, &grpc.GenericServerStream[ShowRotationRequest, ShowRotationResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Rotation_ShowServer = grpc.ServerStreamingServer[ShowRotationResponse]
+
+func _Rotation_Announce_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnnounceRootsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RotationServer).Announce(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rotation_Announce_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RotationServer).Announce(ctx, req.(*AnnounceRootsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rotation_Accept_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptRootsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RotationServer).Accept(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rotation_Accept_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RotationServer).Accept(ctx, req.(*AcceptRootsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Rotation_ServiceDesc is the grpc.ServiceDesc for Rotation service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Rotation_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Rotation",
+	HandlerType: (*RotationServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Announce",
+			Handler:    _Rotation_Announce_Handler,
+		},
+		{
+			MethodName: "Accept",
+			Handler:    _Rotation_Accept_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Show",
+			Handler:       _Rotation_Show_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
 	Linking_Meet_FullMethodName = "/isthmus.v1alpha1.Linking/Meet"
 )
 

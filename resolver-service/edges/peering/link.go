@@ -37,8 +37,9 @@ type link struct {
 	settling *settling
 	log      *throttle.Log // for lines that the peer can cause
 
-	wanted       atomic.Pointer[v1alpha1.Wanted] // what the peer is told that callers here miss; nil before the first
-	created      time.Time                       // pings are numbered from it
+	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
+	trust        atomic.Pointer[v1alpha1.TrustReport] // what the peer is told of how far it is trusted; nil before the first
+	created      time.Time                            // pings are numbered from it
 	lease        *lease
 	updates      chan update   // from the primary channel to the run goroutine
 	leaseChanged chan struct{} // wakes the run goroutine

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // firstSetWithin is how long a peer may take to send its initial set of exports.
@@ -33,13 +34,16 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 	if err != nil {
 		return nil, err
 	}
-	told := l.wanted.Load()
-	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told}
+	told, trust := l.wanted.Load(), l.trust.Load()
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust}
 	if stream.Send(ask) == nil { // Recv returns the error
 		go l.sendPings(ctx, interval, func(ping uint64) error {
 			m := &v1alpha1.ExportsRequest{Ping: ping}
 			if now := l.wanted.Load(); now != told {
 				m.Wanted, told = now, now
+			}
+			if now := l.trust.Load(); now != trust {
+				m.Trust, trust = now, now
 			}
 			return stream.Send(m)
 		})
@@ -65,6 +69,9 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		initial = initial && m.GetMore()
 		l.status.setPeerInfo(m.GetRevision(), m.GetHears())
 		l.status.introduce(m, l.cfg.now())
+		if a := m.GetAnnounced(); a != nil && l.cfg.Announced != nil {
+			l.cfg.Announced(l.cluster, a.GetRoots(), identity.Chain(stream.Context()))
+		}
 		if err := l.deliver(ctx, m, initial, at); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ package peering
 
 import (
 	"context"
+	"crypto/x509"
 	"net"
 	"time"
 
@@ -34,6 +35,13 @@ type Config struct {
 	// does not change it. Nil or empty: it is not known, and this service is told apart from none.
 	// It may be called concurrently.
 	Service func() string
+
+	// Announcement is the roots that this cluster announces for itself; nil: nothing is said of them.
+	// Nil announces none. It may be called concurrently.
+	Announcement func() *v1alpha1.RootsAnnouncement
+	// Announced takes the roots that a peer announces for itself, and the certificate of the
+	// connection. It may be called concurrently, and must not block. Nil ignores them.
+	Announced func(cluster, roots string, by []*x509.Certificate)
 
 	// Now is the clock that peers are told of; nil means time.Now.
 	Now func() time.Time

@@ -81,8 +81,9 @@ type serverStream struct {
 	sub        *topology.Followed[*topology.PeerView]
 	subscriber *subscriber
 	pings      *pings
-	introduced bool   // the peer knows this service's version and its clock
-	service    string // that the peer knows
+	introduced bool                        // the peer knows this service's version and its clock
+	service    string                      // that the peer knows
+	announced  *v1alpha1.RootsAnnouncement // that the peer knows
 }
 
 // serve admits a stream and runs it until the caller goes or the stream must end.
@@ -264,7 +265,7 @@ func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.Pee
 		s.introduced = true
 		m.Version, m.NowUnixMs = s.cfg.Version, s.cfg.now().UnixMilli()
 	}
-	m.Service = s.newService()
+	m.Service, m.Announced = s.newService(), s.newAnnouncement()
 	if whole != nil {
 		m.Digest = s.subscriber.digest.of(whole)
 	}
@@ -278,6 +279,15 @@ func (s *serverStream) newService() string {
 	}
 	s.service = s.cfg.Service()
 	return s.service
+}
+
+// newAnnouncement returns the roots that this cluster announces, unless the peer knows them.
+func (s *serverStream) newAnnouncement() *v1alpha1.RootsAnnouncement {
+	if s.cfg.Announcement == nil || s.cfg.Announcement() == s.announced {
+		return nil
+	}
+	s.announced = s.cfg.Announcement()
+	return s.announced
 }
 
 // sendRenewals sends a message for each ping.

@@ -29,13 +29,17 @@ func (l *Links) SetWanted(from func(cluster string) []*v1alpha1.WantedApp) {
 	}
 }
 
-// wants is what the peer of one stream misses, as it says.
+// wants is what the peer of one stream misses, and how far it trusts this cluster, as it says.
 type wants struct {
-	apps atomic.Pointer[[]callhealth.WantedApp]
+	apps  atomic.Pointer[[]callhealth.WantedApp]
+	trust atomic.Pointer[v1alpha1.TrustReport]
 }
 
 // take takes in a request. What can't be an app is left out.
 func (w *wants) take(m *v1alpha1.ExportsRequest) {
+	if m.GetTrust() != nil {
+		w.trust.Store(cleanReport(m.Trust))
+	}
 	if m.GetWanted() == nil {
 		return
 	}

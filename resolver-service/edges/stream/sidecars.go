@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"crypto/x509"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,13 +19,14 @@ type Sidecar struct {
 	Address   netip.AddrPort // that it has registered
 	Zone      string
 	State     SidecarState
-	Unwell    string    // why its app can't take calls, where that is why it drains
-	Since     time.Time // when its stream began
-	Version   string    // of the client
-	Runtime   string    // of the program that it is part of
-	Identity  string    // its SPIFFE ID; empty if the service is insecure
-	PlainText bool      // calls between it and other sidecars are not encrypted
-	Anchors   []string  // fingerprints of the roots that those must chain to
+	Unwell    string              // why its app can't take calls, where that is why it drains
+	Since     time.Time           // when its stream began
+	Version   string              // of the client
+	Runtime   string              // of the program that it is part of
+	Identity  string              // its SPIFFE ID; empty if the service is insecure
+	PlainText bool                // calls between it and other sidecars are not encrypted
+	Anchors   []string            // fingerprints of the roots that those must chain to
+	Chain     []*x509.Certificate // its certificate, with those below its root
 
 	Revision  uint64 // of the view that was sent last
 	Delivered bool   // nothing that was sent waits for the client to read it
@@ -129,7 +131,7 @@ func (w *watch) sidecar(c *caller) Sidecar {
 	p := c.position()
 	s := Sidecar{
 		Position: p.String(), App: c.app, Source: c.source, State: Waiting, Since: w.since, Version: w.hello.version, Runtime: w.hello.runtime, PlainText: w.hello.plainText, Anchors: w.hello.anchors,
-		Revision: w.floor(), Delivered: w.inFlight.idle(),
+		Revision: w.floor(), Delivered: w.inFlight.idle(), Chain: identity.Chain(w.stream.Context()),
 	}
 	if id, ok := identity.FromContext(w.stream.Context()); ok {
 		s.Identity = id.String()
