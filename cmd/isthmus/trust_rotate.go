@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -68,7 +69,7 @@ type rotating struct {
 	back, once, anchors, manifest, yes bool
 	assumed, without                   []string
 	root                               *x509.Certificate
-	said                               string // what was shown last
+	said, advised                      string // what was shown last
 	isthmus, kubectl                   string // flags by which the user got here
 	restart                            []string
 }
@@ -86,11 +87,12 @@ func (r *rotating) run(cmd *cobra.Command) error {
 		case err != nil && (looks == 0 || cmd.Context().Err() != nil):
 			return err
 		case err != nil:
-			r.say(cmd, "waiting for this cluster's service: "+show.Lines(err)+"\n")
+			r.say(cmd, "waiting for this cluster's service: "+show.Lines(err)+"\n", "")
 		case r.anchors || r.manifest:
 			return r.print(cmd.OutOrStdout(), p)
 		default:
-			r.say(cmd, r.text(cmd, p))
+			text, todo := r.texts(cmd, p)
+			r.say(cmd, text, todo)
 			if p.Phase == rotation.Done {
 				return nil
 			}
@@ -217,18 +219,21 @@ func (r *rotating) print(w io.Writer, p *rotation.Plan) error {
 	return show.TrustAnchors(w, m)
 }
 
-// say shows a text if it is news.
-func (r *rotating) say(cmd *cobra.Command, text string) {
+// say shows a text if it is news, and what is to be done if that is.
+func (r *rotating) say(cmd *cobra.Command, text, todo string) {
 	if text != r.said {
-		r.said = text
 		show.Say(cmd.OutOrStdout(), "%s ", time.Now().Format(time.TimeOnly))
 		_, _ = io.WriteString(cmd.OutOrStdout(), text)
 	}
+	if todo != r.advised && todo != "" {
+		_, _ = io.WriteString(cmd.OutOrStdout(), todo+"\n")
+	}
+	r.said, r.advised = text, cmp.Or(todo, r.advised)
 }
 
-// text is how far the rotation has come, for people.
-func (r *rotating) text(cmd *cobra.Command, p *rotation.Plan) string {
-	var b strings.Builder
+// texts are how far the rotation has come, and what is to be done, for people.
+func (r *rotating) texts(cmd *cobra.Command, p *rotation.Plan) (text, todo string) {
+	var b, advice strings.Builder
 	s := &show.RotationStep{
 		Phase: string(p.Phase), Back: p.Back, Sentry: p.Sentry, Restart: r.restart, Kubectl: r.kubectl, Until: p.Until,
 		Command: cmd.CommandPath() + " --to " + r.to + r.isthmus,
@@ -243,7 +248,8 @@ func (r *rotating) text(cmd *cobra.Command, p *rotation.Plan) string {
 		s.Orphans = append(s.Orphans, identity.Fingerprint(root))
 	}
 	_ = s.Write(&b) // a Builder fails never
-	return b.String()
+	s.Advise(&advice)
+	return b.String(), advice.String()
 }
 
 func newTrustAccept(c *connection) *cobra.Command {

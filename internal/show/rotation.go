@@ -47,17 +47,14 @@ func (s *RotationStep) Write(w io.Writer) error {
 		title = cmp.Or(titles[s.Phase][1], title)
 	}
 	Say(w, "%s\n", title)
-	if len(s.Waiting) > 0 {
-		if err := rows(w, []string{"CLUSTER", "APP", "SIDECAR", "WHY", "WHAT TO DO"}, s.Waiting, "SIDECAR"); err != nil {
-			return err
-		}
+	if len(s.Waiting) == 0 {
+		return nil
 	}
-	s.advise(w)
-	return nil
+	return rows(w, []string{"CLUSTER", "APP", "SIDECAR", "WHY", "WHAT TO DO"}, s.Waiting, "SIDECAR")
 }
 
-// advise says what Isthmus can't do itself.
-func (s *RotationStep) advise(w io.Writer) {
+// Advise says what Isthmus can't do itself.
+func (s *RotationStep) Advise(w io.Writer) {
 	manifest := s.Command + " --manifest | kubectl apply" + s.Kubectl + " --server-side --force-conflicts -f -"
 	if s.Anchors {
 		Say(w, `

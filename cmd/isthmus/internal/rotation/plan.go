@@ -327,13 +327,14 @@ func (v *view) peer(cluster string, r *v1alpha1.TrustReport, stay []string, exac
 	for _, a := range r.GetLacking() {
 		app := appName(a.GetApp())
 		w := Waiting{Cluster: cluster, App: app, Fix: "its operator runs: isthmus link trust " + v.cluster}
-		if w.Why = fmt.Sprintf("%d of its sidecars lack a root", a.GetSidecars()); app == "" {
-			w.Why = fmt.Sprintf("%d sidecars of apps that are not exported to this cluster, and call it, lack a root", a.GetSidecars())
+		whose := ""
+		if app == "" {
+			whose = ", of apps that call this cluster and are not exported to it"
 		}
-		if a.GetSidecars() > 0 {
+		if w.Why = fmt.Sprintf("sidecars that lack a root: %d%s", a.GetSidecars(), whose); a.GetSidecars() > 0 {
 			all = append(all, w)
 		}
-		if w.Why = fmt.Sprintf("%d of its sidecars do not say which roots they trust", a.GetSilent()); a.GetSilent() > 0 {
+		if w.Why = fmt.Sprintf("sidecars that do not say which roots they trust: %d%s", a.GetSilent(), whose); a.GetSilent() > 0 {
 			all = append(all, w)
 		}
 	}
@@ -348,6 +349,10 @@ func (v *view) refusal(r *v1alpha1.TrustReport) (why, fix string) {
 		return ", which it shares with this cluster", "its operator changes the ca.crt of Dapr's Sentry there, as here"
 	case r.GetRefused() == rotation.NoConsent || !r.GetAccepts():
 		return ": it has not consented to changes by this cluster", accept
+	case r.GetRefused() == identity.RootsUnproven:
+		return ": it has seen no certificate by a root that stays yet, and connects anew", ""
+	case r.GetRefused() == rotation.Often:
+		return ": there were too many changes lately, and it takes one each minute", ""
 	case r.GetRefused() == rotation.Store:
 		return ": it can't write its Cluster object", "its operator changes spec.trust.roots of Cluster " + v.cluster + " where it comes from"
 	case r.GetRefused() != "":

@@ -138,7 +138,7 @@ func TestTheWayOn(t *testing.T) {
 	w.has(w.old, w.other, w.new)
 	w.trusted(w.old, w.new)
 	w.west.Lacking = []*v1alpha1.LackingApp{{Sidecars: 2}, {App: &v1alpha1.App{Namespace: "shop", Id: "prices"}, Sidecars: 1, Silent: 1}}
-	w.wants(t, false, Trust, 3, "west: 2 sidecars of apps that are not exported to this cluster", "west shop/prices: 1 of its sidecars lack a root", "west shop/prices: 1 of its sidecars do not say", "isthmus link trust east")
+	w.wants(t, false, Trust, 3, "west: sidecars that lack a root: 2, of apps that call this cluster", "west shop/prices: sidecars that lack a root: 1", "west shop/prices: sidecars that do not say which roots they trust: 1", "isthmus link trust east")
 	w.west.Lacking = nil
 	w.wants(t, false, Issue, 4, "its certificate is signed by", FixIssuer)
 	w.seen.Messages[0].Signing = names([]*x509.Certificate{w.new})
