@@ -24,9 +24,14 @@ const (
 	worthLeast   = 4 << 20 // bytes
 )
 
+// settling is how long after the first reading of everything parts still begin their work, such as edges
+// and checks of instances.
+const settling = 3 * time.Second
+
 // SaveMemory runs until ctx ends. It has garbage collected while nothing goes on, and sooner than by
 // Go's default where something always does, unless the environment's GOGC says when. Once ready holds
-// true it gives back to the operating system what the first reading of everything took.
+// true it gives back to the operating system what the first reading of everything took, and once more
+// when the parts have settled.
 func SaveMemory(ctx context.Context, ready *live.Value[bool]) error {
 	own := os.Getenv("GOGC") == ""
 	if own {
@@ -34,6 +39,9 @@ func SaveMemory(ctx context.Context, ready *live.Value[bool]) error {
 	}
 	if _, err := ready.Wait(ctx); err == nil {
 		debug.FreeOSMemory()
+		if live.Sleep(ctx, settling) {
+			debug.FreeOSMemory()
+		}
 	}
 	for last := newHeap(); own && live.Sleep(ctx, lookEvery); {
 		if !last.read().worth() {

@@ -81,6 +81,30 @@ func TestGarbageIsCollectedInQuiet(t *testing.T) {
 	runtime.KeepAlive(held)
 }
 
+// What is garbage once all parts have begun goes back to the operating system.
+func TestMemoryOfTheBeginningIsGivenBack(t *testing.T) {
+	t.Setenv("GOGC", "")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		var ready live.Value[bool]
+		ready.Store(true)
+		ended := make(chan error)
+		go func() { ended <- SaveMemory(ctx, &ready) }()
+		synctest.Wait() // it has given back what there was when the service was ready
+		garbage = make([]byte, 256<<20)
+		garbage = nil
+		time.Sleep(2 * settling)
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
+		if metrics.Read(sample); sample[0].Value.Uint64() > 32<<20 {
+			t.Errorf("%d MiB are kept", sample[0].Value.Uint64()>>20)
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 var garbage []byte
 
 // percent is what SetGCPercent was last given.

@@ -139,6 +139,7 @@ func (s *stage) memory(b *harness.B, servers []*server) {
 	floor := mute("the same, no names, no DNS", b.Path("empty.db"))
 	servers = append(servers, mute("the same, no DNS", b.Path("mute.db")), floor)
 	rows := make([]*harness.Subject, len(servers))
+	b.Pause(5 * time.Second) // a service gives memory back once all of its parts have begun
 	for i, of := range servers {
 		rows[i] = &harness.Subject{Name: of.Name, Held: of.Name == isthmus}
 		rows[i].MiB("rss", harness.Resident(of.PID()))
