@@ -111,27 +111,34 @@ func told(t *testing.T, m *v1alpha1.TrafficResponse) (all, steps traffic.Counts,
 	return all, steps, underWay
 }
 
-// TestCallsAreThoseOfAllReplicas has sidecars of one app at both replicas, of which one moves, and guards
-// that see the same calls. Each replica answers with all calls, once each. Without the other one it
-// says so.
-func TestCallsAreThoseOfAllReplicas(t *testing.T) {
-	t.Parallel()
+// twoReplicas are of west, and know each other.
+func twoReplicas(t *testing.T, ca *identitytest.CA) (a, b *replicaProcess) {
+	t.Helper()
 	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
-	ca := identitytest.NewCA(t)
-	replicas := []*replicaProcess{newReplica(t, "west", "a", etcd.Addr(), ""), newReplica(t, "west", "b", etcd.Addr(), "")}
-	for _, p := range replicas {
+	a, b = newReplica(t, "west", "a", etcd.Addr(), ""), newReplica(t, "west", "b", etcd.Addr(), "")
+	for _, p := range []*replicaProcess{a, b} {
 		p.certify("west", ca)
 		text, err := os.ReadFile(p.config)
 		if err == nil {
 			name := fmt.Sprintf("{name: %s", p.name)
-			err = os.WriteFile(p.config, []byte(strings.Replace(string(text), name, fmt.Sprintf("%s, addresses: ['%s', '%s']", name, replicas[0].resolver, replicas[1].resolver), 1)), 0o600)
+			err = os.WriteFile(p.config, []byte(strings.Replace(string(text), name, fmt.Sprintf("%s, addresses: ['%s', '%s']", name, a.resolver, b.resolver), 1)), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.start()
 	}
-	a, b := replicas[0], replicas[1]
+	return a, b
+}
+
+// TestCallsAreThoseOfAllReplicas has sidecars of one app at both replicas, of which one moves, and guards
+// that see the same calls. Each replica answers with all calls, once each. Without the other one it
+// says so.
+func TestCallsAreThoseOfAllReplicas(t *testing.T) {
+	t.Parallel()
+	ca := identitytest.NewCA(t)
+	a, b := twoReplicas(t, ca)
+	replicas := []*replicaProcess{a, b}
 	a.apply(selectsOrders)
 	atA, statusOfA := a.clients()
 	atB, _ := b.clients()

@@ -3,10 +3,14 @@ package resolverservice
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -15,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // accepting is trusting with consent to changes of the roots.
@@ -251,4 +256,50 @@ func TestWhatAPeerMayNotAnnounce(t *testing.T) {
 		}
 	}
 	t.Error("nine changes at once were taken")
+}
+
+// A replica shows the sidecars of all replicas, and names one that does not answer: a rotation waits
+// for it.
+func TestARotationSeesTheSidecarsOfAllReplicas(t *testing.T) {
+	t.Parallel()
+	ca := identitytest.NewCA(t)
+	a, b := twoReplicas(t, ca)
+	countingAt(t, ca, checkout, 50001, a.resolver)
+	countingAt(t, ca, orders, 50002, b.resolver)
+	conn, err := grpc.NewClient("passthrough:///"+a.resolver, grpc.WithTransportCredentials(a.credentials(identity.CLIApp(""))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	shows := func() (replicas, sidecars, missing []string) {
+		stream, err := v1alpha1.NewRotationClient(conn).Show(t.Context(), &v1alpha1.ShowRotationRequest{})
+		for err == nil {
+			var m *v1alpha1.ShowRotationResponse
+			if m, err = stream.Recv(); m.GetCluster() != "" {
+				replicas = append(replicas, m.GetReplica())
+			}
+			for _, s := range m.GetSidecars() {
+				if slices.Equal(s.GetSignedBy(), prints(ca)) && s.GetUntilUnixMs() > s.GetFromUnixMs() {
+					sidecars = append(sidecars, s.GetSidecar().GetApp().GetId())
+				}
+			}
+			for _, one := range m.GetMissing() {
+				missing = append(missing, one.GetAddress())
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		slices.Sort(sidecars)
+		return replicas, sidecars, missing
+	}
+	serverstest.Await(t, "both replicas and their sidecars", func() bool {
+		replicas, sidecars, missing := shows()
+		return slices.Equal(replicas, []string{"a", "b"}) && slices.Equal(sidecars, []string{checkout.ID, orders.ID}) && len(missing) == 0
+	})
+	b.end(syscall.SIGKILL)
+	serverstest.Await(t, "the replica that is missing", func() bool {
+		replicas, _, missing := shows()
+		return slices.Equal(replicas, []string{"a"}) && slices.Equal(missing, []string{b.resolver})
+	})
 }

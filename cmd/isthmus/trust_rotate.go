@@ -205,6 +205,8 @@ func (r *rotating) announce(cmd *cobra.Command, p *rotation.Plan) error {
 		change, err := v1alpha1.NewRotationClient(conn).Announce(ctx, &v1alpha1.AnnounceRootsRequest{Roots: p.Announce})
 		if err == nil {
 			show.Say(cmd.OutOrStdout(), "%s announced to peers:%s\n", time.Now().Format(time.TimeOnly), show.RootsChange(change))
+		} else if strings.Contains(err.Error(), "store ") { // which may be read-only
+			err = fmt.Errorf("%w; if objects come from elsewhere, write Cluster %s there with these spec.trust.roots, and run this again:\n%s", err, p.Cluster, p.Announce)
 		}
 		return err
 	})

@@ -175,10 +175,21 @@ func (v *view) signing() (all []*x509.Certificate) {
 	return all
 }
 
-// anchors are this cluster's trust anchors with more roots.
+// anchors are this cluster's trust anchors with more roots. Its service may not have those of other
+// clusters that sidecars have, which are not to be lost.
 func (v *view) anchors(more ...*x509.Certificate) string {
+	known := append(certificates(v.replicas[0].GetRoots()), more...)
+	for _, cluster := range slices.Sorted(maps.Keys(v.peersOf)) {
+		for _, root := range certificates(v.peersOf[cluster][0].GetRoots()) {
+			if name := identity.Fingerprint(root); slices.ContainsFunc(v.sidecars, func(s *v1alpha1.CertifiedSidecar) bool {
+				return slices.Contains(s.GetSidecar().GetTrustAnchors(), name)
+			}) {
+				known = append(known, root)
+			}
+		}
+	}
 	var all []*x509.Certificate
-	for _, root := range append(certificates(v.replicas[0].GetRoots()), more...) {
+	for _, root := range known {
 		if !slices.ContainsFunc(all, root.Equal) {
 			all = append(all, root)
 		}

@@ -238,3 +238,22 @@ func TestReplicasThatDiffer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The trust anchors that the command prints lack none that sidecars have, and have none of a cluster
+// that they don't trust.
+func TestAnchorsLoseNoCluster(t *testing.T) {
+	w := newWorld(t)
+	for _, m := range w.seen.Messages {
+		m.Roots = text([]*x509.Certificate{w.old}) // as a service has them that reads its own alone
+	}
+	p, _ := w.step(t, false)
+	if p.Anchors != text([]*x509.Certificate{w.old, w.new, w.other}) {
+		t.Errorf("%d trust anchors; want the old and the new root, and west's, which sidecars have", len(certificates(p.Anchors)))
+	}
+	for _, s := range w.seen.Messages[1].Sidecars {
+		s.Sidecar.TrustAnchors = names([]*x509.Certificate{w.old})
+	}
+	if p, _ := w.step(t, false); p.Anchors != text([]*x509.Certificate{w.old, w.new}) {
+		t.Errorf("%d trust anchors; want the old and the new root: no sidecar trusts west", len(certificates(p.Anchors)))
+	}
+}
