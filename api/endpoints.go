@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"unique"
 
 	"google.golang.org/protobuf/proto"
@@ -86,6 +87,7 @@ func (v *validator) endpoint(i int, e *v1alpha1.Endpoint, caller catalog.App) ca
 	}
 	ep.WhenStale = v.whenStale(e.WhenStale, path)
 	ep.Locality = v.locality(e.Locality, path)
+	ep.Hash = v.hash(e.Hash, path)
 	ep.Routes = v.routes(e.Routes, path)
 	if err := catalog.CheckHostAppID(ep.App.ID); err != nil && catalog.CheckAppID(ep.App.ID) == nil {
 		for j, r := range ep.Routes {
@@ -106,6 +108,22 @@ func (v *validator) locality(s string, path func(string) string) catalog.Localit
 		return catalog.DefaultLocality
 	}
 	return catalog.NoLocality + catalog.Locality(v.choice(s, path("locality"), catalog.NoLocality.String(), catalog.PreferZone.String()))
+}
+
+func (v *validator) hash(m *v1alpha1.Hash, path func(string) string) (h catalog.Hash) {
+	switch {
+	case m == nil:
+	case (m.Header == "") == (m.Source == ""):
+		v.refuse(path("hash"), "has both header and source, or none of them", "write one of the two, such as {header: x-user}")
+	case m.Source != "" && m.Source != catalog.HashSource:
+		v.refuse(path("hash.source"), fmt.Sprintf("%q is not known", strict.Shorten(m.Source)), "write "+catalog.HashSource)
+	case m.Source != "":
+		h.Source = catalog.HashSource
+	default:
+		h.Header = intern(strings.ToLower(m.Header))
+		v.check(catalog.CheckHeader(h.Header), path("hash.header"), "write the name of a header, such as x-user")
+	}
+	return h
 }
 
 // choice is 0 for the first of two words and 1 for the second; 0 where there is none.
@@ -197,6 +215,11 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 			m.WhenStale = e.WhenStale.String()
 		}
 		m.Locality = e.Locality.String()
+		if h := e.Hash; h.Source != "" {
+			m.Hash = &v1alpha1.Hash{Source: catalog.HashSource}
+		} else if h.Header != "" {
+			m.Hash = &v1alpha1.Hash{Header: h.Header}
+		}
 		spec.Endpoints = append(spec.Endpoints, m)
 	}
 	return &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: string(catalog.KindAppEndpoints), Metadata: appMetadata(s.App), Spec: spec}

@@ -45,7 +45,7 @@ func NewChoice(offers []Offer) *Choice {
 	c := &Choice{}
 	c.sequence.shared.Store(rand.Uint64())
 	taken, next := 0.0, uint64(0)
-	for i, part := range parts(offers) {
+	for i, part := range Parts(offers) {
 		taken += part
 		last := point(taken)
 		if part == 0 || last < next { // too narrow for a cut
@@ -68,10 +68,10 @@ func point(part float64) uint64 {
 	return uint64(part * (1 << 64))
 }
 
-// parts is how much of all calls each offer gets. Each level takes what it can of what the levels
-// before it leave. If the last one leaves something, all get more in proportion: there is nowhere
-// else to go.
-func parts(offers []Offer) []float64 {
+// Parts is how much of all calls each offer gets, out of 1. Each level takes what it can of what
+// the levels before it leave. If the last one leaves something, all get more in proportion: there
+// is nowhere else to go.
+func Parts(offers []Offer) []float64 {
 	parts := make([]float64, len(offers))
 	left := 1.0
 	for first := nextTaking(offers, 0); first >= 0 && left > 0; {

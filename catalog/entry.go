@@ -64,6 +64,7 @@ func (r Rule) String() string {
 type Entry struct {
 	*Plan
 	Rule Rule
+	Hash Hash
 }
 
 // NewEntry makes an entry with a plan of its own.
@@ -73,7 +74,7 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 
 // Same tells whether two entries lead to the same decisions by the same rule.
 func (e *Entry) Same(o *Entry) bool {
-	return e == o || e.Rule.Same(o.Rule) && e.SameRoutes(o)
+	return e == o || e.Rule.Same(o.Rule) && e.Hash == o.Hash && e.SameRoutes(o)
 }
 
 // SameRoutes tells whether two entries lead to the same decisions.

@@ -51,6 +51,12 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 			Zones: r.Zones.String(),
 		}
 	}
+	switch h := e.Hash; {
+	case h.Header != "":
+		d.Notes = append(d.Notes, "calls with the same "+h.Header+" go to the same instance")
+	case h.Source != "":
+		d.Notes = append(d.Notes, "all calls of the caller go to the same instance")
+	}
 	if d.Outcome != OK {
 		d.Reason = e.refusalReason()
 		return d

@@ -2,9 +2,11 @@ package catalog
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -190,6 +192,7 @@ type Endpoint struct {
 	Routes    []RouteSpec // empty: local first, then every exporting cluster
 	WhenStale WhenStale
 	Locality  Locality
+	Hash      Hash
 	Line      int32 // of the endpoint's start, in the object's Source
 	// SelfDeclared says that only a running sidecar of the app declares the call. Anybody with the
 	// app's key could, so it opens no guard.
@@ -249,6 +252,67 @@ func (l Locality) String() string { return [...]string{"", "none", "prefer"}[l] 
 // Prefers tells whether the caller's zone comes first; cluster is the cluster's default.
 func (l Locality) Prefers(cluster bool) bool {
 	return l == PreferZone || l == DefaultLocality && cluster
+}
+
+// Hash says which calls go to the same instance. The zero value keeps none together.
+type Hash struct {
+	Header string // of HTTP, or metadata key of gRPC, in lower case; calls with the same value
+	Source string // all calls of the calling app: HashSource in an object, the app's name in a view
+}
+
+// MaxHeader bounds the name of a header.
+const MaxHeader = 128
+
+// CheckHeader checks the name of a header in lower case (RFC 9110, 5.1).
+func CheckHeader(name string) error {
+	if name == "" || len(name) > MaxHeader {
+		return fmt.Errorf("has %d characters; a header has 1 to %d", len(name), MaxHeader)
+	}
+	for i, c := range []byte(name) {
+		if letter := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'; !letter && c != '-' && c != '_' && c != '.' {
+			return fmt.Errorf("has %q at position %d; a header here has lower-case letters, digits, '-', '_' and '.'", rune(c), i+1)
+		}
+	}
+	return nil
+}
+
+// By is the hash in the view of a caller.
+func (h Hash) By(caller App) Hash {
+	if h.Source != "" {
+		h.Source = caller.String()
+	}
+	return h
+}
+
+const byHeader, bySource = "header ", "source "
+
+// String is "header " or "source " and its value; empty for the zero value.
+func (h Hash) String() string {
+	switch {
+	case h.Header != "":
+		return byHeader + h.Header
+	case h.Source != "":
+		return bySource + h.Source
+	}
+	return ""
+}
+
+// HashSource is the one value of a source, as objects write it.
+const HashSource = "app"
+
+// ParseHash is the inverse of [Hash.String].
+func ParseHash(text string) (Hash, error) {
+	if text == "" {
+		return Hash{}, nil
+	}
+	if source, ok := strings.CutPrefix(text, bySource); ok {
+		return Hash{Source: source}, nil
+	}
+	header, ok := strings.CutPrefix(text, byHeader)
+	if !ok {
+		return Hash{}, fmt.Errorf("hash %q is unknown to this version", Clip(text, MaxHeader))
+	}
+	return Hash{Header: header}, CheckHeader(header)
 }
 
 // AppExport is an app that this cluster lets other clusters call, and other namespaces of its own.

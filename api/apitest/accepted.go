@@ -29,6 +29,7 @@ func Accepted() map[string]string {
 		"an endpoint with no route":     Selection("  - {app: a, routes: [], whenStale: withdraw}\n"),
 		"a locality":                    Selection("  - {app: a, locality: prefer}\n  - {app: b, locality: none, whenStale: serve}\n  - {app: c}\n"),
 		"routes at their bounds":        Selection("  - {app: a, whenStale: serve, routes: [{cluster: local, priority: 0, weight: 0}, {cluster: east, priority: 100, weight: 10000}]}\n"),
+		"calls that stay together":      Selection("  - {app: a, hash: {header: X-User_id.v1}}\n  - {app: b, hash: {source: app}}\n"),
 		"instances that it takes":       Selection("  - {app: a, routes: [{cluster: local, minReady: 3}, {cluster: east, minReady: \"100000\"}, {cluster: north, minReady: 50%}, {cluster: south, minReady: 100%}]}\n"),
 		"as many routes as can be":      Selection("  - app: a\n    routes:" + strings.ReplaceAll(items(catalog.MaxRoutes, "cluster: c"), "\n", "\n    ") + "\n"),
 		"two hundred endpoints":         Selection(strings.TrimPrefix(items(200, "app: a"), "\n") + "\n"),

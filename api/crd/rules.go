@@ -50,6 +50,14 @@ func objectRules() map[string]func(*schema) {
 		"Endpoint.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
 		"Endpoint.whenStale":         func(s *schema) { s.Enum = []string{catalog.Withdraw.String(), catalog.Serve.String()} },
 		"Endpoint.locality":          func(s *schema) { s.Enum = []string{catalog.NoLocality.String(), catalog.PreferZone.String()} },
+		"Hash": func(s *schema) {
+			keepNull(s)
+			s.MinFields, s.MaxFields = number(1), number(1)
+		},
+		"Hash.header": func(s *schema) {
+			s.Pattern, s.MinLength, s.MaxLength = "^[-_.a-zA-Z0-9]+$", number(1), number(catalog.MaxHeader)
+		},
+		"Hash.source": func(s *schema) { s.Enum = []string{catalog.HashSource} },
 		"Endpoint.routes": func(s *schema) {
 			list(s, catalog.MaxRoutes)
 			s.ListType, s.ListMapKeys = "map", []string{"cluster"}

@@ -17,6 +17,7 @@ type schema struct {
 	MinItems    *int               `yaml:"minItems,omitempty"`
 	MaxItems    *int               `yaml:"maxItems,omitempty"`
 	MinFields   *int               `yaml:"minProperties,omitempty"`
+	MaxFields   *int               `yaml:"maxProperties,omitempty"`
 	Not         *schema            `yaml:"not,omitempty"`
 	Required    []string           `yaml:"required,omitempty,flow"`
 	Properties  map[string]*schema `yaml:"properties,omitempty"`

@@ -24,6 +24,7 @@ const (
 	entryRule   protowire.Number = 2
 	entryRoutes protowire.Number = 3
 	entryDigest protowire.Number = 4
+	entryHash   protowire.Number = 5
 
 	appNamespace protowire.Number = 1
 	appID        protowire.Number = 2
@@ -53,7 +54,11 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 			return nil, fmt.Errorf("entry of %s, route %d: %w", app, i, err)
 		}
 	}
-	return catalog.NewEntry(app, catalog.TextRule(m.GetRule()), routes), nil
+	e := catalog.NewEntry(app, catalog.TextRule(m.GetRule()), routes)
+	if e.Hash, err = catalog.ParseHash(m.GetHash()); err != nil {
+		return nil, fmt.Errorf("entry of %s: %w", app, err)
+	}
+	return e, nil
 }
 
 // AppendPut appends an entry as a WatchResponse carries it in its field put, encoded.
@@ -74,6 +79,7 @@ func appendEntry(m []byte, e *catalog.Entry) []byte {
 	for i := range e.Routes {
 		m = appendMessage(m, entryRoutes, appendRoute(room[:0], &e.Routes[i]))
 	}
+	m = appendText(m, entryHash, e.Hash.String())
 	return protowire.AppendFixed64(protowire.AppendTag(m, entryDigest, protowire.Fixed64Type), xxhash.Sum64(m))
 }
 

@@ -23,6 +23,7 @@ func main() {
 	dapr := logger.NewLogger("isthmus")
 	log := component.Logger(dapr)
 	dialer := dial.New(log, utils.SpanFromContext, component.Answer)
+	dialer.Header = component.Header
 	if err := dialer.Register(); err != nil {
 		dapr.Fatal(err)
 	}

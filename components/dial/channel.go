@@ -28,8 +28,9 @@ type channel struct {
 	callee *callee
 	app    catalog.App
 	conn   *grpc.ClientConn
-	plain  bool         // no TLS: a gateway routes by :authority
-	calls  atomic.Int64 // under way, also before they have an endpoint; negative once none may begin
+	plain  bool                         // no TLS: a gateway routes by :authority
+	hash   atomic.Pointer[catalog.Hash] // nil: calls are not kept together
+	calls  atomic.Int64                 // under way, also before they have an endpoint; negative once none may begin
 
 	idleTimer *time.Timer // belongs to Dialer.mu
 
@@ -155,6 +156,11 @@ func (c *channel) sendPlan() {
 	if c.cc == nil || c.plan == nil {
 		return
 	}
+	var hash *catalog.Hash
+	if e := c.plan.entry; e != nil && e.Hash != (catalog.Hash{}) {
+		hash = &e.Hash
+	}
+	c.hash.Store(hash)
 	retry := c.dialer.resolver.Load().retryCutOff && c.plan.endpointCount > 1
 	_ = c.cc.UpdateState(resolver.State{ // its error only asks for another lookup
 		ServiceConfig: c.cc.ParseServiceConfig(serviceConfig(retry)),

@@ -29,6 +29,9 @@ import (
 // Dialer names apps and makes the calls to them. It is safe for concurrent use.
 type Dialer struct {
 	Tap *traffic.Tap // gets single calls
+	// Header reads a header of a call's first message, by its name in any case. It is set before the
+	// first call. nil: messages have no headers.
+	Header func(m any, name string) (value string)
 
 	log       *slog.Logger
 	span      func(context.Context) trace.Span

@@ -56,7 +56,7 @@ func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *g
 	case c == nil:
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
-	call, ctx, opts := c.makeCall(ctx, method, opts)
+	call, ctx, opts := c.makeCall(c.keyed(ctx, req), method, opts)
 	call.reply = reply
 	return c.conn.Invoke(ctx, method, req, reply, opts...)
 }
@@ -69,12 +69,18 @@ func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	case c == nil:
 		return streamer(ctx, desc, cc, method, opts...)
 	}
-	call, ctx, opts := c.makeCall(ctx, method, opts)
-	s, err := c.conn.NewStream(ctx, desc, method, opts...)
-	if err != nil {
-		return nil, err
+	open := func(ctx context.Context) (grpc.ClientStream, error) {
+		call, ctx, opts := c.makeCall(ctx, method, opts)
+		s, err := c.conn.NewStream(ctx, desc, method, opts...)
+		if err != nil {
+			return nil, err
+		}
+		return &countedStream{s, call}, nil
 	}
-	return &countedStream{s, call}, nil
+	if keyed := c.keyed(ctx, nil); keyed != ctx || !c.awaitsMessage(method) {
+		return open(keyed)
+	}
+	return newLazyStream(ctx, c, open), nil
 }
 
 // Wrap returns a resolver builder that answers our names and leaves all others to stock.

@@ -15,16 +15,20 @@ import (
 type picker struct {
 	choice *catalog.Choice // among routes; nil with a single one
 	routes []usableRoute
+	kept   *kept // where calls with a key go; nil: there are none
 }
 
 // setPicker shares calls out among routes by what each offers. The caller holds the lock.
 func (b *planBalancer) setPicker(usable []usableRoute) {
 	p := &picker{routes: usable}
+	offers := make([]catalog.Offer, len(usable))
+	for i := range usable {
+		offers[i] = usable[i].offer
+	}
+	if e := b.plan.entry; e != nil && e.Hash != (catalog.Hash{}) {
+		p.kept = keep(usable, offers)
+	}
 	if len(usable) > 1 {
-		offers := make([]catalog.Offer, len(usable))
-		for i := range usable {
-			offers[i] = usable[i].offer
-		}
 		p.choice = catalog.NewChoice(offers)
 		p.choice.Follow(b.lastChoice)
 		b.lastChoice = p.choice
@@ -34,6 +38,10 @@ func (b *planBalancer) setPicker(usable []usableRoute) {
 
 // Pick chooses the route, the instance and the connection of a call.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if key, ok := info.Ctx.Value(hashKey{}).(uint64); ok && p.kept != nil {
+		r, c := p.kept.pick(key)
+		return p.give(info, c.leastLoaded(uint32(r.state.next.Add(1)))), nil
+	}
 	r := &p.routes[0]
 	if p.choice != nil {
 		r = &p.routes[p.choice.Pick()]
@@ -55,12 +63,16 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			c = slow
 		}
 	}
-	e := c.leastLoaded(next / uint32(len(inZone)))
+	return p.give(info, c.leastLoaded(next/uint32(len(inZone)))), nil
+}
+
+// give gives a call a connection.
+func (p *picker) give(info balancer.PickInfo, e *endpoint) balancer.PickResult {
 	call, done := picked(info.Ctx, e, e.trace(info.Ctx)), e.beginCall()
 	if call != nil && call.tapped != nil {
 		done = call.tapped.try(e, p.routes, done)
 	}
-	return balancer.PickResult{SubConn: e.sc, Done: done, Metadata: e.headers}, nil
+	return balancer.PickResult{SubConn: e.sc, Done: done, Metadata: e.headers}
 }
 
 // candidate is an instance with its connections that take calls.

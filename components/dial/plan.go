@@ -179,7 +179,7 @@ func (p *plan) equal(o *plan) bool {
 	}
 	for i := range p.routes {
 		a, b := &p.routes[i], &o.routes[i]
-		if a.RouteSpec != b.RouteSpec || a.Offer() != b.Offer() || a.lookupPending != b.lookupPending ||
+		if p.entry.Hash != o.entry.Hash || a.RouteSpec != b.RouteSpec || a.Offer() != b.Offer() || a.lookupPending != b.lookupPending ||
 			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
 				return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
 			}) {

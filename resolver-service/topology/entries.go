@@ -15,10 +15,12 @@ func (vs *views) entry(caller, callee *node, index int32) *catalog.Entry {
 	endpoint := &caller.selection.Endpoints[index]
 	prefer := endpoint.Locality.Prefers(vs.cfg.PreferZone)
 	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == vs.cfg.PreferZone || callee.zones == nil) {
-		return vs.localEntry(callee, rule)
+		e := vs.localEntry(callee, rule)
+		e.Hash = endpoint.Hash.By(caller.app)
+		return e
 	}
 	plan := endpoint.Plan(vs.cfg.Cluster, &callerReachability{vs, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
-	return &catalog.Entry{Plan: callee.share(plan), Rule: rule}
+	return &catalog.Entry{Plan: callee.share(plan), Rule: rule, Hash: endpoint.Hash.By(caller.app)}
 }
 
 // maxShared bounds how many different plans of one app are kept for sharing.

@@ -139,6 +139,7 @@ func (m *mesh) apply(t *testing.T, c *sandbox.Cluster, objects ...string) {
 // decision is what "isthmus explain -o json" prints.
 type decision struct {
 	Outcome, Address, Cluster, Gateway, Rule, Reason string
+	Notes                                            []string
 	Revision                                         uint64
 	Routes                                           []struct {
 		Ready, Ramp int

@@ -341,7 +341,9 @@ type Endpoint struct {
 	WhenStale string `protobuf:"bytes,4,opt,name=when_stale,json=whenStale,proto3" json:"when_stale,omitempty"`
 	// Whether instances in the caller's own zone come first among those of one route:
 	// "prefer" or "none". The cluster's default where omitted.
-	Locality      string `protobuf:"bytes,5,opt,name=locality,proto3" json:"locality,omitempty"`
+	Locality string `protobuf:"bytes,5,opt,name=locality,proto3" json:"locality,omitempty"`
+	// What keeps calls together: those with the same value go to the same instance. Omitted: nothing.
+	Hash          *Hash `protobuf:"bytes,6,opt,name=hash,proto3" json:"hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +413,70 @@ func (x *Endpoint) GetLocality() string {
 	return ""
 }
 
+func (x *Endpoint) GetHash() *Hash {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+// Hash says which calls go to the same instance, as long as that is ready and not overloaded. Exactly
+// one of header and source says how.
+type Hash struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Calls with the same value of this header by HTTP, or metadata key by gRPC, such as "x-user". Calls
+	// without it spread as ever.
+	Header string `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// "app": all calls of the calling app.
+	Source        string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hash) Reset() {
+	*x = Hash{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hash) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hash) ProtoMessage() {}
+
+func (x *Hash) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hash.ProtoReflect.Descriptor instead.
+func (*Hash) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Hash) GetHeader() string {
+	if x != nil {
+		return x.Header
+	}
+	return ""
+}
+
+func (x *Hash) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 // Route is one way to an app.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -430,7 +496,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +508,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[6]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +521,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{6}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Route) GetCluster() string {
@@ -503,7 +569,7 @@ type Cluster struct {
 
 func (x *Cluster) Reset() {
 	*x = Cluster{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +581,7 @@ func (x *Cluster) String() string {
 func (*Cluster) ProtoMessage() {}
 
 func (x *Cluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[7]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +594,7 @@ func (x *Cluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cluster.ProtoReflect.Descriptor instead.
 func (*Cluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{7}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Cluster) GetApiVersion() string {
@@ -588,7 +654,7 @@ type ClusterSpec struct {
 
 func (x *ClusterSpec) Reset() {
 	*x = ClusterSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +666,7 @@ func (x *ClusterSpec) String() string {
 func (*ClusterSpec) ProtoMessage() {}
 
 func (x *ClusterSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[8]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +679,7 @@ func (x *ClusterSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterSpec.ProtoReflect.Descriptor instead.
 func (*ClusterSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{8}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ClusterSpec) GetGateways() []*Gateway {
@@ -686,7 +752,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +764,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[9]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +777,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{9}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Trust) GetDomain() string {
@@ -760,7 +826,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +838,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +851,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Gateway) GetAddress() string {
@@ -828,7 +894,7 @@ type AppExport struct {
 
 func (x *AppExport) Reset() {
 	*x = AppExport{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +906,7 @@ func (x *AppExport) String() string {
 func (*AppExport) ProtoMessage() {}
 
 func (x *AppExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +919,7 @@ func (x *AppExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExport.ProtoReflect.Descriptor instead.
 func (*AppExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AppExport) GetApiVersion() string {
@@ -895,7 +961,7 @@ type AppExportSpec struct {
 
 func (x *AppExportSpec) Reset() {
 	*x = AppExportSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +973,7 @@ func (x *AppExportSpec) String() string {
 func (*AppExportSpec) ProtoMessage() {}
 
 func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +986,7 @@ func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExportSpec.ProtoReflect.Descriptor instead.
 func (*AppExportSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AppExportSpec) GetAllow() []*Allow {
@@ -945,7 +1011,7 @@ type Allow struct {
 
 func (x *Allow) Reset() {
 	*x = Allow{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1023,7 @@ func (x *Allow) String() string {
 func (*Allow) ProtoMessage() {}
 
 func (x *Allow) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1036,7 @@ func (x *Allow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allow.ProtoReflect.Descriptor instead.
 func (*Allow) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Allow) GetCluster() string {
@@ -1012,7 +1078,7 @@ type ActorType struct {
 
 func (x *ActorType) Reset() {
 	*x = ActorType{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1090,7 @@ func (x *ActorType) String() string {
 func (*ActorType) ProtoMessage() {}
 
 func (x *ActorType) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1103,7 @@ func (x *ActorType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorType.ProtoReflect.Descriptor instead.
 func (*ActorType) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ActorType) GetApiVersion() string {
@@ -1086,7 +1152,7 @@ type ActorTypeSpec struct {
 
 func (x *ActorTypeSpec) Reset() {
 	*x = ActorTypeSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1164,7 @@ func (x *ActorTypeSpec) String() string {
 func (*ActorTypeSpec) ProtoMessage() {}
 
 func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1177,7 @@ func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorTypeSpec.ProtoReflect.Descriptor instead.
 func (*ActorTypeSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ActorTypeSpec) GetType() string {
@@ -1160,7 +1226,7 @@ type AppInstance struct {
 
 func (x *AppInstance) Reset() {
 	*x = AppInstance{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1238,7 @@ func (x *AppInstance) String() string {
 func (*AppInstance) ProtoMessage() {}
 
 func (x *AppInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1251,7 @@ func (x *AppInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstance.ProtoReflect.Descriptor instead.
 func (*AppInstance) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AppInstance) GetApiVersion() string {
@@ -1234,7 +1300,7 @@ type AppInstanceSpec struct {
 
 func (x *AppInstanceSpec) Reset() {
 	*x = AppInstanceSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1312,7 @@ func (x *AppInstanceSpec) String() string {
 func (*AppInstanceSpec) ProtoMessage() {}
 
 func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1325,7 @@ func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstanceSpec.ProtoReflect.Descriptor instead.
 func (*AppInstanceSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AppInstanceSpec) GetApp() string {
@@ -1314,7 +1380,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1392,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1405,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HealthCheck) GetTcp() *TCPCheck {
@@ -1402,7 +1468,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1480,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1493,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TCPCheck) GetPort() uint32 {
@@ -1454,7 +1520,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1532,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1545,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HTTPCheck) GetPort() uint32 {
@@ -1525,7 +1591,7 @@ type GRPCCheck struct {
 
 func (x *GRPCCheck) Reset() {
 	*x = GRPCCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1603,7 @@ func (x *GRPCCheck) String() string {
 func (*GRPCCheck) ProtoMessage() {}
 
 func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1616,7 @@ func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCCheck.ProtoReflect.Descriptor instead.
 func (*GRPCCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GRPCCheck) GetPort() uint32 {
@@ -1597,14 +1663,18 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x06routes\x18\x02 \x03(\v2\x1c.isthmus.v1alpha1.ActorRouteR\x06routes\"&\n" +
 	"\n" +
 	"ActorRoute\x12\x18\n" +
-	"\acluster\x18\x01 \x01(\tR\acluster\"\xa6\x01\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"\xd2\x01\n" +
 	"\bEndpoint\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12/\n" +
 	"\x06routes\x18\x03 \x03(\v2\x17.isthmus.v1alpha1.RouteR\x06routes\x12\x1d\n" +
 	"\n" +
 	"when_stale\x18\x04 \x01(\tR\twhenStale\x12\x1a\n" +
-	"\blocality\x18\x05 \x01(\tR\blocality\"\x82\x01\n" +
+	"\blocality\x18\x05 \x01(\tR\blocality\x12*\n" +
+	"\x04hash\x18\x06 \x01(\v2\x16.isthmus.v1alpha1.HashR\x04hash\"6\n" +
+	"\x04Hash\x12\x16\n" +
+	"\x06header\x18\x01 \x01(\tR\x06header\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\"\x82\x01\n" +
 	"\x05Route\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x1b\n" +
@@ -1702,7 +1772,7 @@ func file_isthmus_v1alpha1_objects_proto_rawDescGZIP() []byte {
 	return file_isthmus_v1alpha1_objects_proto_rawDescData
 }
 
-var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Metadata)(nil),         // 0: isthmus.v1alpha1.Metadata
 	(*AppEndpoints)(nil),     // 1: isthmus.v1alpha1.AppEndpoints
@@ -1710,22 +1780,23 @@ var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*ActorEndpoint)(nil),    // 3: isthmus.v1alpha1.ActorEndpoint
 	(*ActorRoute)(nil),       // 4: isthmus.v1alpha1.ActorRoute
 	(*Endpoint)(nil),         // 5: isthmus.v1alpha1.Endpoint
-	(*Route)(nil),            // 6: isthmus.v1alpha1.Route
-	(*Cluster)(nil),          // 7: isthmus.v1alpha1.Cluster
-	(*ClusterSpec)(nil),      // 8: isthmus.v1alpha1.ClusterSpec
-	(*Trust)(nil),            // 9: isthmus.v1alpha1.Trust
-	(*Gateway)(nil),          // 10: isthmus.v1alpha1.Gateway
-	(*AppExport)(nil),        // 11: isthmus.v1alpha1.AppExport
-	(*AppExportSpec)(nil),    // 12: isthmus.v1alpha1.AppExportSpec
-	(*Allow)(nil),            // 13: isthmus.v1alpha1.Allow
-	(*ActorType)(nil),        // 14: isthmus.v1alpha1.ActorType
-	(*ActorTypeSpec)(nil),    // 15: isthmus.v1alpha1.ActorTypeSpec
-	(*AppInstance)(nil),      // 16: isthmus.v1alpha1.AppInstance
-	(*AppInstanceSpec)(nil),  // 17: isthmus.v1alpha1.AppInstanceSpec
-	(*HealthCheck)(nil),      // 18: isthmus.v1alpha1.HealthCheck
-	(*TCPCheck)(nil),         // 19: isthmus.v1alpha1.TCPCheck
-	(*HTTPCheck)(nil),        // 20: isthmus.v1alpha1.HTTPCheck
-	(*GRPCCheck)(nil),        // 21: isthmus.v1alpha1.GRPCCheck
+	(*Hash)(nil),             // 6: isthmus.v1alpha1.Hash
+	(*Route)(nil),            // 7: isthmus.v1alpha1.Route
+	(*Cluster)(nil),          // 8: isthmus.v1alpha1.Cluster
+	(*ClusterSpec)(nil),      // 9: isthmus.v1alpha1.ClusterSpec
+	(*Trust)(nil),            // 10: isthmus.v1alpha1.Trust
+	(*Gateway)(nil),          // 11: isthmus.v1alpha1.Gateway
+	(*AppExport)(nil),        // 12: isthmus.v1alpha1.AppExport
+	(*AppExportSpec)(nil),    // 13: isthmus.v1alpha1.AppExportSpec
+	(*Allow)(nil),            // 14: isthmus.v1alpha1.Allow
+	(*ActorType)(nil),        // 15: isthmus.v1alpha1.ActorType
+	(*ActorTypeSpec)(nil),    // 16: isthmus.v1alpha1.ActorTypeSpec
+	(*AppInstance)(nil),      // 17: isthmus.v1alpha1.AppInstance
+	(*AppInstanceSpec)(nil),  // 18: isthmus.v1alpha1.AppInstanceSpec
+	(*HealthCheck)(nil),      // 19: isthmus.v1alpha1.HealthCheck
+	(*TCPCheck)(nil),         // 20: isthmus.v1alpha1.TCPCheck
+	(*HTTPCheck)(nil),        // 21: isthmus.v1alpha1.HTTPCheck
+	(*GRPCCheck)(nil),        // 22: isthmus.v1alpha1.GRPCCheck
 }
 var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	0,  // 0: isthmus.v1alpha1.AppEndpoints.metadata:type_name -> isthmus.v1alpha1.Metadata
@@ -1733,28 +1804,29 @@ var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	5,  // 2: isthmus.v1alpha1.AppEndpointsSpec.endpoints:type_name -> isthmus.v1alpha1.Endpoint
 	3,  // 3: isthmus.v1alpha1.AppEndpointsSpec.actors:type_name -> isthmus.v1alpha1.ActorEndpoint
 	4,  // 4: isthmus.v1alpha1.ActorEndpoint.routes:type_name -> isthmus.v1alpha1.ActorRoute
-	6,  // 5: isthmus.v1alpha1.Endpoint.routes:type_name -> isthmus.v1alpha1.Route
-	0,  // 6: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
-	8,  // 7: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
-	10, // 8: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
-	9,  // 9: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
-	0,  // 10: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
-	12, // 11: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
-	13, // 12: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 13: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
-	15, // 14: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
-	13, // 15: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 16: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
-	17, // 17: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
-	18, // 18: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
-	19, // 19: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
-	20, // 20: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
-	21, // 21: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	7,  // 5: isthmus.v1alpha1.Endpoint.routes:type_name -> isthmus.v1alpha1.Route
+	6,  // 6: isthmus.v1alpha1.Endpoint.hash:type_name -> isthmus.v1alpha1.Hash
+	0,  // 7: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
+	9,  // 8: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
+	11, // 9: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
+	10, // 10: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
+	0,  // 11: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
+	13, // 12: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
+	14, // 13: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 14: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
+	16, // 15: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
+	14, // 16: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 17: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
+	18, // 18: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
+	19, // 19: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
+	20, // 20: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
+	21, // 21: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
+	22, // 22: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_objects_proto_init() }
@@ -1762,14 +1834,14 @@ func file_isthmus_v1alpha1_objects_proto_init() {
 	if File_isthmus_v1alpha1_objects_proto != nil {
 		return
 	}
-	file_isthmus_v1alpha1_objects_proto_msgTypes[6].OneofWrappers = []any{}
+	file_isthmus_v1alpha1_objects_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_objects_proto_rawDesc), len(file_isthmus_v1alpha1_objects_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2188,11 +2188,13 @@ func (x *ClusterGateways) GetAddresses() []string {
 
 // Entry is one app in a view.
 type ViewEntry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
-	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
-	Routes        []*ViewRoute           `protobuf:"bytes,3,rep,name=routes,proto3" json:"routes,omitempty"`   // by priority
-	Digest        uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"` // of all the other fields
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	App    *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Rule   string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	Routes []*ViewRoute           `protobuf:"bytes,3,rep,name=routes,proto3" json:"routes,omitempty"`   // by priority
+	Digest uint64                 `protobuf:"fixed64,4,opt,name=digest,proto3" json:"digest,omitempty"` // of all the other fields
+	// What keeps calls at one instance: "header " or "source " and its value.
+	Hash          string `protobuf:"bytes,5,opt,name=hash,proto3" json:"hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2253,6 +2255,13 @@ func (x *ViewEntry) GetDigest() uint64 {
 		return x.Digest
 	}
 	return 0
+}
+
+func (x *ViewEntry) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
 }
 
 // Route is one way to an app.
@@ -12555,12 +12564,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bclusters\x18\x02 \x03(\v2!.isthmus.v1alpha1.ClusterGatewaysR\bclusters\"I\n" +
 	"\x0fClusterGateways\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"\x95\x01\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"\xa9\x01\n" +
 	"\tViewEntry\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\x06R\x06digest\"\x89\x05\n" +
+	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
+	"\x04hash\x18\x05 \x01(\tR\x04hash\"\x89\x05\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +

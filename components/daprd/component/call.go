@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -110,6 +111,23 @@ func Answer(m any) (status int32, byGuard bool) {
 		answer = m
 	}
 	return dial.ReadAnswer(answer.GetStatus().GetCode(), answer.GetHeaders())
+}
+
+// Header reads a header of a call's first message, for a dialer.
+func Header(m any, name string) string {
+	var request *internals.InternalInvokeRequest
+	switch m := m.(type) {
+	case *internals.InternalInvokeRequestStream:
+		request = m.GetRequest()
+	case *internals.InternalInvokeRequest:
+		request = m
+	}
+	for key, list := range request.GetMetadata() {
+		if values := list.GetValues(); len(values) > 0 && strings.EqualFold(key, name) {
+			return values[0]
+		}
+	}
+	return ""
 }
 
 // stream guards calls to this sidecar's app and its actors, and gRPC that is proxied: for this daprd has

@@ -1,0 +1,66 @@
+package system
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+)
+
+// A user's calls go to one instance, here or in another cluster, from each replica of the caller.
+func TestAUserStaysAtOneInstanceOverClusters(t *testing.T) {
+	t.Parallel()
+	m := sharedMesh(t)
+	app := func(id string) catalog.App { return catalog.App{Namespace: "sticky", ID: id} }
+	m.apply(t, m.east, export("sticky", "cart", "west"))
+	m.apply(t, m.west, selection("sticky", "checkout", "app: cart, hash: {header: X-User}, routes: [{cluster: local}, {cluster: east}]"))
+	instances := map[string]*sandbox.Sidecar{}
+	for _, name := range []string{"one", "two"} {
+		instances["west "+name] = m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("cart"), Instance: name})
+		instances["east "+name] = m.sidecar(t, m.east, sandbox.SidecarOptions{App: app("cart"), Instance: name})
+	}
+	callers := []*sandbox.Sidecar{m.app(t, m.west, "sticky", "checkout"), m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("checkout"), Instance: "second"})}
+	const users = 24
+	where := func(wanted int, without string) (at map[string]string) {
+		t.Helper()
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			at = map[string]string{}
+			used := map[string]bool{}
+			for i := range 3 * users {
+				user := fmt.Sprint("user-", i%users)
+				header := untraced.Clone()
+				header.Set("X-User", user)
+				reply, err := callers[i%len(callers)].Invoke(meshtest.Within(t, meshtest.Attempt), "cart", "hello", http.Header(header))
+				if err != nil {
+					return err
+				}
+				if old, ok := at[user]; ok && old != reply.Instance {
+					return fmt.Errorf("%s is at %s, and was at %s", user, reply.Instance, old)
+				}
+				at[user], used[reply.Instance] = reply.Instance, true
+			}
+			if len(used) != wanted || used[without] {
+				return fmt.Errorf("users are at %v, want %d instances without %q", used, wanted, without)
+			}
+			return nil
+		})
+		return at
+	}
+	before := where(4, "")
+	lost := before["user-0"]
+	if err := instances[lost].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for user, at := range where(3, lost) {
+		if before[user] != lost && at != before[user] {
+			t.Errorf("%s moves from %s to %s, though %s was lost", user, before[user], at, lost)
+		}
+	}
+	d, err := m.explain(t, m.west, "sticky/checkout", "cart")
+	if err != nil || len(d.Notes) == 0 || d.Notes[0] != "calls with the same x-user go to the same instance" {
+		t.Errorf("isthmus explain: %v, %v", d.Notes, err)
+	}
+}
