@@ -85,19 +85,25 @@ type GatewayTable struct {
 	Kubernetes Kubernetes // if set, names of its services lead to the apps as well
 	Cluster    string
 	Revision   uint64
-	Backends   Table[*Backend] // every exported app, even without a ready instance
-	// Tunnels has the apps that the clusters which dial this one export to it, by cluster.
-	Tunnels map[string]Table[struct{}]
+	Backends   Table[*Backend]    // every exported app, even without a ready instance
+	Tunnels    map[string]Tunnels // of the clusters that dial this one
 }
 
-// Tunnelled tells whether an app of another cluster is reached by a tunnel. A cluster's apps that
-// it does not export to this one are not, whoever asks.
-func (t *GatewayTable) Tunnelled(cluster string, app App) bool {
-	apps, ok := t.Tunnels[cluster]
-	if ok {
-		_, ok = apps.Get(app)
+// Tunnels are what a cluster that dials this one is called for by them.
+type Tunnels struct {
+	Apps  Table[struct{}] // that it exports to this cluster
+	Heard bool            // it has said which
+}
+
+// Tunnelled tells whether an app of another cluster is reached by a tunnel, or may be once that
+// cluster is heard. A cluster's apps that it does not export to this one are not, whoever asks.
+func (t *GatewayTable) Tunnelled(cluster string, app App) (reached, later bool) {
+	tunnels, ok := t.Tunnels[cluster]
+	if !ok {
+		return false, false
 	}
-	return ok
+	_, reached = tunnels.Apps.Get(app)
+	return reached, !reached && !tunnels.Heard
 }
 
 // Lookup finds the backend for a host name from SNI or :authority, and the part of it that the

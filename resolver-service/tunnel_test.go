@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 
 // inYAML is a root in a flow of YAML.
@@ -175,4 +179,82 @@ func TestATunnelIsOfItsClustersServiceAlone(t *testing.T) {
 		t.Error("a tunnel outlives the trust in its cluster")
 	}
 	west.within("its end", func() bool { return west.peer("north").GetTunnel().GetOpen() == 0 })
+}
+
+// A cluster of two replicas that a third cluster dials. Callers go on by the gateway of the other
+// while one is rolled, as a sidecar does.
+func TestReplicasThatAreRolledHaveTunnels(t *testing.T) {
+	t.Parallel()
+	etcd := serverstest.Start(t, servers.StartEtcd, servers.EtcdOptions{})
+	westCA, northCA := identitytest.NewCA(t), identitytest.NewCA(t)
+	var west []*replicaProcess
+	for _, name := range []string{"w1", "w2"} {
+		p := newReplica(t, "west", name, etcd.Addr(), "")
+		p.certify("west", westCA)
+		p.rejoinAfterOutage = "100ms"
+		p.start()
+		west = append(west, p)
+	}
+	west[0].apply(dialsOut("north", northCA))
+	north := start(t, behindNAT(t, "north", northCA), northCA)
+	object := strings.Replace(dialled("west", tcpAddr(t, west[0].gateway), westCA), "gateways: [", fmt.Sprintf("gateways: [{address: '%s'}, ", west[1].gateway), 1)
+	north.apply(object + "---\n" + export("west"))
+	north.sidecar(orders, tlsEcho(t, northCA))
+	north.within("a tunnel to each", func() bool { return north.peer("west").GetTunnel().GetOpen() == 2 })
+	call := func(first int) (err error) {
+		for n := range west {
+			var conn *tls.Conn
+			if conn, err = through(tcpAddr(t, west[(first+n)%len(west)].gateway), ordersInNorth); err == nil {
+				return conn.Close()
+			}
+		}
+		return err
+	}
+	for _, p := range west {
+		north.within("calls by "+p.name, func() bool {
+			conn, err := through(tcpAddr(t, p.gateway), ordersInNorth)
+			if err == nil {
+				conn.Close()
+			}
+			return err == nil
+		})
+	}
+	stop, calls, failed := make(chan struct{}), 0, []error(nil)
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			calls++
+			if err := call(n); err != nil {
+				failed = append(failed, err)
+			}
+		}
+	})
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		for _, p := range west {
+			p.end(sig)
+			time.Sleep(500 * time.Millisecond)
+			p.start()
+			north.within("a tunnel to the replica that is back", func() bool { return north.peer("west").GetTunnel().GetOpen() == 2 })
+		}
+	}
+	close(stop)
+	calling.Wait()
+	t.Logf("both replicas rolled, and killed, one by one: %d calls, %d failed", calls, len(failed))
+	for _, err := range failed[:min(len(failed), 5)] {
+		t.Error(err)
+	}
+}
+
+func tcpAddr(t *testing.T, address string) net.Addr {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }

@@ -242,7 +242,11 @@ func tunnels(t *v1alpha1.TunnelStatus, now time.Time) string {
 
 // tunnelsColumn stands in place of gateways that a peer has not.
 func tunnelsColumn(p *v1alpha1.PeerStatus) string {
-	if t := p.GetTunnel(); t.GetMode() == catalog.TunnelAccept {
+	switch t := p.GetTunnel(); {
+	case t.GetMode() != catalog.TunnelAccept:
+	case t.GetOpen() == 1:
+		return "1 tunnel"
+	default:
 		return fmt.Sprintf("%d tunnels", t.GetOpen())
 	}
 	return gatewaysLine(p.GetGateways())

@@ -98,14 +98,14 @@ func (x *exportTables) flushExports(d *dirty, u *Update) {
 }
 
 // tunnels are the apps that the gateway passes calls on to by tunnels.
-func (x *exportTables) tunnels(d *dirty) map[string]catalog.Table[struct{}] {
+func (x *exportTables) tunnels(d *dirty) map[string]catalog.Tunnels {
 	next := maps.Clone(x.gateway.Tunnels)
 	for c, touched := range d.tunnels {
 		if !c.tunnelled() || x.clusters[c.name] != c {
 			delete(next, c.name)
 			continue
 		}
-		table, had := next[c.name]
+		tunnels, had := next[c.name]
 		if !had {
 			touched = c.exports
 		}
@@ -115,9 +115,9 @@ func (x *exportTables) tunnels(d *dirty) map[string]catalog.Table[struct{}] {
 			edits = append(edits, catalog.Edit[struct{}]{App: n.app, Remove: !exported})
 		}
 		if next == nil {
-			next = map[string]catalog.Table[struct{}]{}
+			next = map[string]catalog.Tunnels{}
 		}
-		next[c.name] = table.With(edits...)
+		next[c.name] = catalog.Tunnels{Apps: tunnels.Apps.With(edits...), Heard: c.heard}
 	}
 	return next
 }

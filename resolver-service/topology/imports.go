@@ -71,6 +71,9 @@ func (im *imports) setLease(c *cluster, lease Lease) {
 		im.ramps.begin(rampKey{cluster: c.name}, c.object.RampUp)
 	}
 	im.dirty.clusters = im.dirty.clusters || !c.heard
+	if c.tunnelled() && !c.heard {
+		im.dirty.tunnel(c)
+	}
 	c.heard, c.lapsed, c.damped = true, lapsed, damped
 	im.actors.clusterChanged()
 	im.dirtyCluster(c)
@@ -80,6 +83,9 @@ func (im *imports) forget(c *cluster) {
 	if c.heard {
 		im.ramps.breakOff(c)
 		c.heard, c.lapsed, c.damped = false, false, false
+		if c.tunnelled() {
+			im.dirty.tunnel(c)
+		}
 		im.dirty.clusters = true
 		im.actors.clusterChanged()
 		im.dirtyCluster(c)

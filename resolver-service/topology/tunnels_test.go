@@ -44,8 +44,11 @@ func TestTheGatewayHasWhatComesByTunnels(t *testing.T) {
 		t.Helper()
 		var has []string
 		for _, cluster := range slices.Sorted(maps.Keys(gateway.Tunnels)) {
-			table := gateway.Tunnels[cluster]
-			for app := range table.All() {
+			tunnels := gateway.Tunnels[cluster]
+			if !tunnels.Heard {
+				has = append(has, cluster+" unheard")
+			}
+			for app := range tunnels.Apps.All() {
 				has = append(has, cluster+" "+app.ID)
 			}
 		}
@@ -70,8 +73,13 @@ func TestTheGatewayHasWhatComesByTunnels(t *testing.T) {
 	wants("one export more", "north ledger, north orders", "orders.shop.north.isthmus.internal:15443")
 	take(exports(ledger))
 	wants("one less", "north ledger", "")
-	if !gateway.Tunnelled("north", ledger) || gateway.Tunnelled("north", orders) || gateway.Tunnelled("south", ledger) {
-		t.Error("the table tells something else")
+	for app, want := range map[catalog.App]bool{ledger: true, orders: false} {
+		if got, later := gateway.Tunnelled("north", app); got != want || later {
+			t.Errorf("%s of north: %v, later: %v", app, got, later)
+		}
+		if got, later := gateway.Tunnelled("south", app); got || later {
+			t.Errorf("%s of south: %v, later: %v", app, got, later)
+		}
 	}
 	take(exports(orders))
 	if _, err := g.Try(*object("").Objects, func(Facts) {}); err != nil {
@@ -83,4 +91,10 @@ func TestTheGatewayHasWhatComesByTunnels(t *testing.T) {
 	take(object(catalog.TunnelAccept))
 	take(Change{Objects: &ObjectChange{Delete: []catalog.Key{{Kind: catalog.KindCluster, Name: "north"}}}})
 	wants("without an object", "", "")
+	take(Change{Peers: []PeerChange{{Cluster: "north", Full: true, Lease: Forgotten}}})
+	take(object(catalog.TunnelAccept))
+	wants("before the first word", "north unheard", "")
+	if got, later := gateway.Tunnelled("north", orders); got || !later {
+		t.Errorf("before the first word: %v, later: %v", got, later)
+	}
 }

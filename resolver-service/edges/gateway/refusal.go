@@ -44,6 +44,7 @@ const (
 	sourceShare  reason = "max_per_source"   // as tooMany
 	tooManyPeers reason = "max_peers"
 	noTunnel     reason = "no_tunnel" // of a cluster that dials this one
+	unheard      reason = "unheard"   // such a cluster has yet to say what it exports
 )
 
 // advice is what to do about a refusal, for the log and plain HTTP/2 clients.
@@ -65,6 +66,7 @@ var advice = map[reason]string{
 	looped:       "an instance of the app is this gateway, or another gateway that leads back here: see the addresses of the app's instances",
 	sourceShare:  "raise gateway.maxPerSource if these are callers behind one address; else see what opens so many",
 	tooManyPeers: "see who opens connections to the resolver service by the gateway",
+	unheard:      "that cluster dials this one, and has not said yet what it exports; see isthmus status in both",
 	noTunnel:     "that cluster dials this one, and has no connection here; see isthmus status in both",
 }
 
@@ -158,7 +160,7 @@ func (r reason) reset() bool { return r == tooMany || r == sourceShare || r == t
 // temporary tells whether the name is right and nothing can serve it now.
 func (r reason) temporary() bool {
 	switch r {
-	case notReady, noInstance, unreachable, notAllowed, broken, noAnswer, looped, noTunnel:
+	case notReady, noInstance, unreachable, notAllowed, broken, noAnswer, looped, noTunnel, unheard:
 		return true
 	}
 	return false

@@ -73,8 +73,14 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	b, part, ok := table.Lookup(in.host)
 	if !ok {
 		app, cluster, _, ok := table.Domain.ParsePart(in.host)
-		if ok && in.stream == 0 && g.cfg.OpenTunnel != nil && table.Tunnelled(cluster, app) {
-			return destination{app: app, shard: noShard, revision: table.Revision, tunnel: cluster}, nil
+		if ok && in.stream == 0 && g.cfg.OpenTunnel != nil {
+			reached, later := table.Tunnelled(cluster, app)
+			if reached {
+				return destination{app: app, shard: noShard, revision: table.Revision, tunnel: cluster}, nil
+			}
+			if later {
+				return refuse(unheard)
+			}
 		}
 		if ok && cluster != table.Cluster {
 			_, r := refuse(otherCluster)

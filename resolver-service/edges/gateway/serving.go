@@ -221,6 +221,9 @@ func (s *serving) meet(client relay.Conn, h *halfOpen, in *replay, a *admitted) 
 // routeOf is [serving.route] for a connection within the bounds that it is counted against.
 func (s *serving) routeOf(in greeting, a *admitted) (destination, *refusal) {
 	to, refused := s.route(in)
+	if refused != nil && refused.reason == unheard && a.place != inReserve {
+		to, refused = s.routeOnceHeard(in)
+	}
 	switch {
 	case a.place == inReserve && (refused != nil || !to.ofPeers()):
 		return destination{}, &refusal{reason: a.over, host: in.host}
@@ -239,6 +242,26 @@ func (s *serving) routeOf(in greeting, a *admitted) (destination, *refusal) {
 		return destination{}, &refusal{reason: looped, app: to.app, host: in.host, revision: to.revision}
 	}
 	return to, nil
+}
+
+// routeOnceHeard is [serving.route] for the app of a cluster that may say in a moment that it exports
+// it, as after a restart.
+func (s *serving) routeOnceHeard(in greeting) (to destination, refused *refusal) {
+	timer := time.NewTimer(s.cfg.DialTimeout)
+	defer timer.Stop()
+	for {
+		_, _, changed := s.cfg.Table.Follow()
+		if to, refused = s.route(in); refused == nil || refused.reason != unheard {
+			return to, refused
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return to, refused
+		case <-s.dials.Done():
+			return to, refused
+		}
+	}
 }
 
 // connect connects a client to one of a destination's instances, other than those that

@@ -88,7 +88,7 @@ func tunnelled(t *testing.T, cfg Config, apps map[string][]string) (gw *running,
 		return s, nil
 	}
 	east := exports(1, map[string][]string{"orders": {tlsBackend(t, "east's own")}})
-	east.Tunnels = map[string]catalog.Table[struct{}]{"north": catalog.NewTable([]catalog.Edit[struct{}]{{App: catalog.App{Namespace: "shop", ID: "orders"}}})}
+	east.Tunnels = map[string]catalog.Tunnels{"north": {Apps: catalog.NewTable([]catalog.Edit[struct{}]{{App: catalog.App{Namespace: "shop", ID: "orders"}}}), Heard: true}}
 	return serve(t, cfg, east), opener.Close
 }
 
@@ -181,5 +181,27 @@ func TestASourceFillsNoTunnel(t *testing.T) {
 		if err := errors.Join(conn.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// After a restart, a gateway does not know yet what such a cluster exports.
+func TestCallersWaitForAClusterThatIsAboutToBeHeard(t *testing.T) {
+	gw, _ := tunnelled(t, Config{}, map[string][]string{"orders": {tlsBackend(t, "north's")}})
+	heard, _ := gw.table.Load()
+	unheard := *heard
+	unheard.Tunnels = map[string]catalog.Tunnels{"north": {}}
+	gw.table.Store(&unheard)
+	waits := make(chan string, 1)
+	go func() {
+		name, conn, err := call(t, gw.addr, ordersInNorth)
+		if err == nil {
+			conn.Close()
+		}
+		waits <- name
+	}()
+	eventually(t, "it is waiting", func() bool { return gw.metric("isthmus_gateway_connections_open") == 1 })
+	gw.table.Store(heard)
+	if name := <-waits; name != "north's" {
+		t.Errorf("it got %q", name)
 	}
 }

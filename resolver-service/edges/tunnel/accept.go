@@ -33,6 +33,7 @@ type Accepter struct {
 	mu       sync.Mutex
 	accepted map[string]*accepted
 	leaving  bool
+	ended    bool                  // serving is waited for
 	greeting map[net.Conn]struct{} // that have no tunnel yet
 }
 
@@ -74,7 +75,7 @@ func (a *Accepter) Run(ctx context.Context, clusters *live.Value[[]*catalog.Clus
 		}
 	}
 	a.mu.Lock()
-	a.leaving = true
+	a.leaving, a.ended = true, true
 	for conn := range a.greeting {
 		conn.Close()
 	}
@@ -382,25 +383,28 @@ func (a *Accepter) closed(t *inward) {
 // Leave has the other ends dial anew, and ends each tunnel once no app is called by it.
 func (a *Accepter) Leave() {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return
+	}
 	a.leaving = true
 	for conn := range a.greeting {
 		conn.Close()
 	}
-	var all []*inward
 	for _, of := range a.accepted {
-		all = append(all, of.tunnels...)
+		for _, t := range of.tunnels {
+			a.serving.Go(func() { a.leave(t) })
+		}
 	}
+}
+
+func (a *Accepter) leave(t *inward) {
+	tell(t.session, &v1alpha1.TunnelWelcome{Leaving: true})
+	a.mu.Lock()
+	idle := t.apps == 0
 	a.mu.Unlock()
-	for _, t := range all {
-		a.serving.Go(func() {
-			tell(t.session, &v1alpha1.TunnelWelcome{Leaving: true})
-			a.mu.Lock()
-			idle := t.apps == 0
-			a.mu.Unlock()
-			if idle {
-				t.session.Close()
-			}
-		})
+	if idle {
+		t.session.Close()
 	}
 }
 

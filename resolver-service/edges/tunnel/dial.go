@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,18 +39,19 @@ type Dialer struct {
 // dialled are the tunnels to one cluster.
 type dialled struct {
 	*Dialer
-	object *catalog.Cluster
-	cancel context.CancelFunc
-	done   chan struct{}
-	creds  credentials.TransportCredentials
-
-	mu      sync.Mutex
-	tunnels []*outward
-	since   time.Time
-	err     error
-	several bool
+	cluster string
+	cancel  context.CancelFunc
+	done    chan struct{}
+	creds   credentials.TransportCredentials
 	changed chan struct{} // has room for one: look again
-	next    int           // the gateway to try
+
+	mu       sync.Mutex // guards what follows
+	gateways []string
+	next     int // the gateway to try
+	tunnels  []*outward
+	since    time.Time
+	err      error
+	several  bool
 }
 
 // outward is one tunnel.
@@ -101,7 +102,8 @@ func (d *Dialer) all() (all []*dialled) {
 	return all
 }
 
-// follow makes the tunnels match the Cluster objects.
+// follow makes the tunnels match the Cluster objects. Of one that has changed, the tunnels stay;
+// those that the trust allows no more end by themselves.
 func (d *Dialer) follow(ctx context.Context, clusters []*catalog.Cluster) {
 	wanted := map[string]*catalog.Cluster{}
 	for _, c := range clusters {
@@ -110,31 +112,43 @@ func (d *Dialer) follow(ctx context.Context, clusters []*catalog.Cluster) {
 		}
 	}
 	for _, k := range d.all() {
-		c := wanted[k.object.Name]
-		if c != nil && slices.Equal(c.Gateways, k.object.Gateways) && reflect.DeepEqual(c.Trust, k.object.Trust) {
-			delete(wanted, c.Name)
+		if c := wanted[k.cluster]; c != nil {
+			delete(wanted, k.cluster)
+			k.setGateways(c.Gateways)
 			continue
 		}
 		k.cancel()
 		<-k.done
 		k.eachTunnel(func(t *outward) { t.session.Close() })
 		d.mu.Lock()
-		delete(d.dials, k.object.Name)
+		delete(d.dials, k.cluster)
 		d.mu.Unlock()
 	}
 	for _, c := range wanted {
-		ctx, cancel := context.WithCancel(ctx)
-		k := &dialled{
-			Dialer: d, object: c, cancel: cancel, done: make(chan struct{}), creds: d.cfg.Identity.TunnelCredentials(c.Name), since: time.Now(), changed: make(chan struct{}, 1),
-		}
-		d.mu.Lock()
-		d.dials[c.Name] = k
-		d.mu.Unlock()
-		go func() {
-			defer close(k.done)
-			k.run(ctx)
-		}()
+		d.begin(ctx, c)
 	}
+}
+
+func (d *Dialer) begin(ctx context.Context, c *catalog.Cluster) {
+	ctx, cancel := context.WithCancel(ctx)
+	k := &dialled{
+		Dialer: d, cluster: c.Name, gateways: c.Gateways, cancel: cancel, done: make(chan struct{}),
+		creds: d.cfg.Identity.TunnelCredentials(c.Name), since: time.Now(), changed: make(chan struct{}, 1),
+	}
+	d.mu.Lock()
+	d.dials[c.Name] = k
+	d.mu.Unlock()
+	go func() {
+		defer close(k.done)
+		k.run(ctx)
+	}()
+}
+
+func (k *dialled) setGateways(gateways []string) {
+	k.mu.Lock()
+	k.gateways = gateways
+	k.mu.Unlock()
+	k.wake() // the trust may be another
 }
 
 func (k *dialled) eachTunnel(do func(*outward)) {
@@ -187,72 +201,31 @@ func (k *dialled) run(ctx context.Context) {
 	}
 }
 
-// pacing is the pauses between attempts.
-type pacing struct {
-	attempts int // one soon after the other
-	last     time.Time
-	err      error
-	most     int // tunnels that there were
-	missing  time.Time
-}
-
-// The pauses grow from the first to the longest.
-const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 900 * time.Millisecond
-	refusedPause = 5 * time.Second  // after refusals
-	probePause   = 10 * time.Second // while other replicas than those with a tunnel are looked for
-	missingFor   = time.Minute      // is one looked for often
-	calm         = 10 * time.Second // without an attempt: the next one is made at once
-)
-
-// wait pauses before an attempt. It is cut short where a tunnel has changed. It is false when ctx ends.
-func (p *pacing) wait(ctx context.Context, changed <-chan struct{}, has int) bool {
-	now := time.Now()
-	switch {
-	case has >= p.most:
-		p.most, p.missing = has, time.Time{}
-	case p.missing.IsZero():
-		p.missing = now
-	case now.Sub(p.missing) > missingFor: // there are fewer replicas
-		p.most, p.missing = has, time.Time{}
-	}
-	longest := longestPause
-	switch {
-	case errors.As(p.err, &refusal{}):
-		longest = refusedPause
-	case errors.Is(p.err, errHas) && p.missing.IsZero():
-		longest = probePause
-	}
-	if p.attempts++; now.Sub(p.last) > calm && longest < calm {
-		p.attempts = 0
-	}
-	if p.attempts > 0 {
-		pause := live.Jitter(live.Backoff(firstPause, longest, p.attempts-1))
-		select {
-		case <-time.After(pause):
-		case <-changed:
-			p.attempts = min(p.attempts, 2) // and no less: the other end can cause this
-			if !live.Sleep(ctx, live.Jitter(live.Backoff(firstPause, longestPause, p.attempts-1))) {
-				return false
-			}
-		case <-ctx.Done():
-			return false
-		}
-	}
-	p.last = time.Now()
-	return ctx.Err() == nil
-}
-
 // failed notes why an attempt failed.
 func (k *dialled) failed(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, errHas) || ctx.Err() != nil {
 		return
 	}
+	err = remedied(err)
 	k.mu.Lock()
 	k.err = err
 	k.mu.Unlock()
-	k.log.Warn("failed "+k.object.Name, "no tunnel to a cluster that is dialled; retrying", "peer", k.object.Name, "err", err)
+	k.log.Warn("failed "+k.cluster, "no tunnel to a cluster that is dialled; retrying", "peer", k.cluster, "err", err)
+}
+
+// remedied adds to an alert of TLS what it means here.
+func remedied(err error) error {
+	for alert, means := range map[string]string{
+		"unrecognized name": "its gateway takes no tunnels: its service is older than this one, or has no identity, or the domain is another",
+		"bad certificate":   "it refuses the certificate of this cluster's service: see its log, and spec.trust of its Cluster object of this one",
+		"internal error":    "its gateway has just begun",
+		"unknown authority": "it does not trust this cluster's root: add it to spec.trust.roots there",
+	} {
+		if strings.Contains(err.Error(), "tls: "+alert) {
+			return fmt.Errorf("%w; %s", err, means)
+		}
+	}
+	return err
 }
 
 // attempt makes a tunnel by the next gateway.
@@ -276,7 +249,7 @@ func (k *dialled) attempt(ctx context.Context, has []string) error {
 	}
 	k.tunnels, k.err = append(k.tunnels, t), nil
 	k.mu.Unlock()
-	k.log.Info("open "+k.object.Name, "tunnel to a cluster is open", "peer", k.object.Name, "gateway", conn.RemoteAddr())
+	k.log.Info("open "+k.cluster, "tunnel to a cluster is open", "peer", k.cluster, "gateway", conn.RemoteAddr())
 	k.running.Go(func() { k.serve(t) })
 	return nil
 }
@@ -284,7 +257,7 @@ func (k *dialled) attempt(ctx context.Context, has []string) error {
 // greet dials the next gateway and says hello.
 func (k *dialled) greet(ctx context.Context, hello *v1alpha1.TunnelHello) (net.Conn, credentials.AuthInfo, *v1alpha1.TunnelWelcome, error) {
 	k.mu.Lock()
-	gateway := k.object.Gateways[k.next%len(k.object.Gateways)]
+	gateway := k.gateways[k.next%len(k.gateways)]
 	k.next++
 	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, dialWithin)
@@ -295,7 +268,7 @@ func (k *dialled) greet(ctx context.Context, hello *v1alpha1.TunnelHello) (net.C
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	conn, info, err := k.creds.ClientHandshake(ctx, k.cfg.Domain.TunnelHost(k.object.Name), raw)
+	conn, info, err := k.creds.ClientHandshake(ctx, k.cfg.Domain.TunnelHost(k.cluster), raw)
 	if err != nil {
 		raw.Close()
 		return nil, nil, nil, fmt.Errorf("%s: %w", gateway, err)
@@ -355,7 +328,7 @@ func (k *dialled) serve(t *outward) {
 	}
 	k.mu.Unlock()
 	k.wake()
-	k.log.Info("ended "+k.object.Name, "tunnel to a cluster ended", "peer", k.object.Name, "err", err)
+	k.log.Info("ended "+k.cluster, "tunnel to a cluster ended", "peer", k.cluster, "err", err)
 }
 
 func (k *dialled) wake() {

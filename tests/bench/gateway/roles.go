@@ -72,7 +72,7 @@ func runTunnel(b *harness.B, p proxy) map[string]any {
 	for _, id := range []string{"echo", "bulk"} {
 		exported = exported.With(catalog.Edit[struct{}]{App: catalog.App{Namespace: "bench", ID: id}})
 	}
-	west := newGateway(&catalog.GatewayTable{Cluster: "west", Tunnels: map[string]catalog.Table[struct{}]{"east": exported}}, gateway.Config{
+	west := newGateway(&catalog.GatewayTable{Cluster: "west", Tunnels: map[string]catalog.Tunnels{"east": {Apps: exported, Heard: true}}}, gateway.Config{
 		Tunnels:    accepter.Take,
 		OpenTunnel: func(ctx context.Context, cluster string) (relay.Conn, error) { return accepter.Open(ctx, cluster) },
 	})
