@@ -100,7 +100,7 @@ func (a *Accepter) follow(clusters []*catalog.Cluster) {
 	}
 	for name := range gone {
 		for _, t := range a.accepted[name].tunnels {
-			t.session.Close()
+			go t.session.Close() // TLS says goodbye first, which may wait
 		}
 		close(a.accepted[name].changed)
 		delete(a.accepted, name)

@@ -16,6 +16,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -118,7 +119,8 @@ var (
 	ErrTooMany = errors.New("too many streams are open")
 	errSilent  = errors.New("nothing was heard from the other end")
 	errWrong   = errors.New("the other end broke the protocol")
-	errClosed  = errors.New("the session was closed")
+	errGone    = errors.New("the other end has closed the connection")
+	errClosed  = errors.New("this end has closed the connection")
 )
 
 // New makes a session over a connection, which it closes at its end. Run must be called.
@@ -131,6 +133,9 @@ func New(conn net.Conn, cfg Config) *Session {
 // Run serves the session until it ends, and returns why.
 func (s *Session) Run() error {
 	err := s.receive()
+	if errors.Is(err, io.EOF) {
+		err = errGone
+	}
 	s.end(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +211,7 @@ func (s *Session) end(err error) {
 	s.room.Broadcast()
 	s.out.Unlock()
 	for _, st := range all {
-		st.fail(fmt.Errorf("the connection that carried the stream has ended: %v", err)) // which may be an EOF
+		st.fail(fmt.Errorf("the connection that carried the stream has ended: %w", err))
 	}
 	s.conn.Close() // last, since TLS says goodbye first, and that may wait
 	close(s.done)
