@@ -70,12 +70,17 @@ type rotating struct {
 	assumed, without                   []string
 	root                               *x509.Certificate
 	said, advised                      string // what was shown last
+	steady                             int    // looks in a row that found the other root to be of no use
 	isthmus, kubectl                   string // flags by which the user got here
 	restart                            []string
 }
 
-// rotateEvery is how often the command looks.
-const rotateEvery = 2 * time.Second
+// rotateEvery is how often the command looks. A root is dropped after several looks that found nobody
+// who needs it: a sidecar may have been on its way from one replica to another.
+const (
+	rotateEvery = 2 * time.Second
+	steadyLooks = 3
+)
 
 func (r *rotating) run(cmd *cobra.Command) error {
 	if err := r.read(); err != nil {
@@ -96,7 +101,10 @@ func (r *rotating) run(cmd *cobra.Command) error {
 			if p.Phase == rotation.Done {
 				return nil
 			}
-			if p.Announce != "" {
+			if r.steady++; p.Phase != rotation.Remove {
+				r.steady = 0
+			}
+			if p.Announce != "" && (r.once || p.Phase != rotation.Remove || r.steady >= steadyLooks) {
 				if err := r.announce(cmd, p); err != nil {
 					return err
 				}

@@ -61,6 +61,7 @@ type Server struct {
 	cfg       Config
 	announces atomic.Pointer[v1alpha1.RootsAnnouncement]
 	often     *throttle.Log // for lines that peers can cause
+	started   time.Time     // of Run
 
 	mu    sync.Mutex
 	peers map[string]*announcement
@@ -145,8 +146,13 @@ const (
 	settledEvery = 15 // looks, where they don't
 )
 
+// settleFor is how long after its start a service says nothing of its sidecars, since some are not
+// back yet, and would be passed over.
+const settleFor = 15 * time.Second
+
 // Run follows the objects and what peers announce, until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
+	s.started = time.Now()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for look := 0; ; look++ {
@@ -177,6 +183,9 @@ func (s *Server) follow(ctx context.Context, clusters []*catalog.Cluster, look i
 			changing[cluster] = true
 			s.take(ctx, known[cluster], &a)
 		}
+	}
+	if time.Since(s.started) < settleFor {
+		return
 	}
 	s.cfg.Report(func(cluster string) *v1alpha1.TrustReport {
 		c := known[cluster]
