@@ -272,3 +272,10 @@ func TestAnExplanationTellsOfShardsDrainingAndRamps(t *testing.T) {
 		}
 	}
 }
+
+func TestSharesAreWrittenAsPeopleWriteThem(t *testing.T) {
+	d := NewEntry(orders, Rule{}, []Route{to("east", 0, 90, Ready, "e:1"), to("north", 0, 10, Ready, "n:1")}).Explain()
+	if d.Routes[0].Share != 90 || d.Routes[1].Share != 10 {
+		t.Errorf("the shares are %v and %v, want 90 and 10", d.Routes[0].Share, d.Routes[1].Share)
+	}
+}

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -64,7 +65,7 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 	for _, share := range e.Shares() {
 		for i := range e.Routes {
 			if share.Route == &e.Routes[i] {
-				d.Routes[i].Share = 100 * share.Part
+				d.Routes[i].Share = percent(share.Part)
 			}
 		}
 	}
@@ -78,6 +79,9 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 	d.Reason = fmt.Sprintf("%s has %s", taken.Cluster, taken.Why(e.App))
 	return d
 }
+
+// percent is a part in percent, as people write it: a sum of shares is as exact as a float64.
+func percent(part float64) float64 { return math.Round(part*1e12) / 1e10 }
 
 func (e *Entry) routeReason(r, taken *Route) string {
 	why := r.Why(e.App)

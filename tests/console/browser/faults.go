@@ -126,7 +126,8 @@ func (s *seen) navigation(event any) {
 func (s *seen) fault(event any) string {
 	switch e := event.(type) {
 	case *log.EventEntryAdded:
-		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+		byItself := strings.HasSuffix(e.Entry.URL, "/favicon.ico") // for a page that names no icon, at any later time
+		if !byItself && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
 			return fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 		}
 	case *runtime.EventExceptionThrown:
