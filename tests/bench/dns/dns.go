@@ -29,9 +29,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
-// reference is the server that ratios are to.
-const reference = "Knot DNS"
-
 // isthmus is ours, in the table.
 const isthmus = "isthmus"
 
