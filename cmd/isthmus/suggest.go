@@ -56,7 +56,7 @@ which calls no object holds, and which parts of objects no call needed.`,
 		case *dir != "" || *watch || cmd.Flags().Changed("window"):
 			return misused(errors.New("-o, --window and --watch are for --all"))
 		case (*from == "") == (*to == ""):
-			return misused(errors.New("name the caller by --from, the callee by --to, or ask for --all"))
+			return misused(errors.New("name the caller by --from, or the callee by --to, or ask for --all"))
 		}
 		caller, err := c.flagApp(cmd, "from", *from)
 		if err != nil {
