@@ -32,14 +32,14 @@ type Place struct{ Priority, Weight uint32 }
 // placeScale is what the weights of routes add up to that do not share calls by their own weights.
 const placeScale = 1000
 
-// Places returns the place of each route. It is the route's own priority and weight, unless a route
+// Places returns the place of each route, in room if there is enough. It is the route's own priority and weight, unless a route
 // ramps up or lacks instances. Then all that lookups reach are of one priority, and share calls as
 // lookups do.
-func (p *Plan) Places() []Place {
-	places, uneven := make([]Place, len(p.Routes)), false
+func (p *Plan) Places(room []Place) []Place {
+	places, uneven := room[:0], false
 	for i := range p.Routes {
 		r := &p.Routes[i]
-		places[i] = Place{r.Priority, r.Weight}
+		places = append(places, Place{r.Priority, r.Weight})
 		offer := r.Offer()
 		uneven = uneven || offer.Weight > 0 && (offer.Ramp < 1 || offer.Capacity < 1)
 	}

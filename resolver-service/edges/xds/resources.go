@@ -178,7 +178,7 @@ func routesOf(name string) *routev3.RouteConfiguration {
 func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gateways gatewaysOf) *endpointv3.ClusterLoadAssignment {
 	all := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	priority, last := uint32(0), uint32(0)
-	places := plan.Places()
+	places := plan.Places(nil)
 	for i := range plan.Routes {
 		r := &plan.Routes[i]
 		if !r.Usable() || n.cluster != "" && r.Cluster != n.cluster {

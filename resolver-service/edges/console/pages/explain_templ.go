@@ -584,7 +584,7 @@ func routes(all []*v1alpha1.RouteDecision) templ.Component {
 							return templ_7745c5c3_Err
 						}
 						var templ_7745c5c3_Var28 string
-						templ_7745c5c3_Var28, templ_7745c5c3_Err = templ.JoinStringErrs(r.GetMinReady())
+						templ_7745c5c3_Var28, templ_7745c5c3_Err = templ.JoinStringErrs(plain(r.GetMinReady()))
 						if templ_7745c5c3_Err != nil {
 							return templ.Error{Err: templ_7745c5c3_Err, FileName: `pages/explain.templ`, Line: 117, Col: 29}
 						}

@@ -20,7 +20,8 @@ func (l *lookup) services(n *name) {
 	}
 	l.outcome = answered
 	var more extras
-	places := l.entry.Places()
+	var room [16]catalog.Place
+	places := l.entry.Places(room[:0])
 	for i := range l.entry.Routes {
 		r := &l.entry.Routes[i]
 		if l.only == nil && usable(r) || l.only == r {
