@@ -32,9 +32,9 @@ type Place struct{ Priority, Weight uint32 }
 // placeScale is what the weights of routes add up to that do not share calls by their own weights.
 const placeScale = 1000
 
-// Places returns the place of each route, in room if there is enough. It is the route's own priority and weight, unless a route
-// ramps up or lacks instances. Then all that lookups reach are of one priority, and share calls as
-// lookups do.
+// Places returns the place of each route, in room if there is enough. It is the route's own priority
+// and weight, unless a route ramps up or lacks instances. Then all that lookups reach are of one
+// priority, and share calls as lookups do.
 func (p *Plan) Places(room []Place) []Place {
 	places, uneven := room[:0], false
 	for i := range p.Routes {
