@@ -25,7 +25,8 @@ called here, each with a route to this cluster. With --to it is the AppExport of
 callers in other clusters, and for those of other namespaces in this one.
 
 With --all it is the least objects for the whole cluster: what was called within the window, and
-nothing else. It says what they add and cut off beside the objects of now. -o writes each into a file
+nothing else. Between apps here the word of the callee's guard counts, and the caller's where no guard
+sees the callee. It says what they add and cut off beside the objects of now. -o writes each into a file
 of its own, DIR/NAMESPACE/APP.KIND.yaml, for Git. With --watch it goes on until you end it, and says
 which calls no object holds, and which parts of objects no call needed.`,
 		Example: `  isthmus suggest --from shop/checkout
@@ -95,9 +96,14 @@ func standingObject(c *connection, cmd *cobra.Command, key catalog.Key) (catalog
 	return nil, nil
 }
 
+// selectionsOf are the names of the AppEndpoints that an app follows: the first that there is.
+func selectionsOf(app catalog.App) []catalog.App {
+	return []catalog.App{app, {Namespace: app.Namespace, ID: catalog.DefaultName}, {Namespace: catalog.DefaultName, ID: catalog.DefaultName}}
+}
+
 func suggestEndpoints(c *connection, cmd *cobra.Command, caller catalog.App, seen []*v1alpha1.Call) error {
 	next := &catalog.AppEndpoints{App: caller}
-	for _, app := range []catalog.App{caller, {Namespace: caller.Namespace, ID: catalog.DefaultName}, {Namespace: catalog.DefaultName, ID: catalog.DefaultName}} {
+	for _, app := range selectionsOf(caller) {
 		object, err := standingObject(c, cmd, catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID})
 		if err != nil {
 			return err

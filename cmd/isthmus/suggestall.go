@@ -35,8 +35,8 @@ type seenCall struct {
 
 // seenCalls are the calls of a cluster in a time.
 type seenCalls struct {
-	own       string // the cluster's name
-	edges     map[seenCall]bool
+	own       string                 // the cluster's name
+	edges     map[seenCall]bool      // whether the callee's guard saw them; otherwise the caller alone says so
 	unseen    map[catalog.App]string // callees whose callers may be unseen, and why
 	nameless  []string               // calls that no object can let in
 	incapable []*v1alpha1.MissingReplica
@@ -134,11 +134,19 @@ func (s *seenCalls) addTraffic(e *v1alpha1.TrafficEdge) {
 	case e.GetCluster() == "":
 		s.nameless = append(s.nameless, fmt.Sprintf("%s calls %s, to which no lookup leads", caller, callee))
 		return
-	case !e.GetByCallee() && e.GetCallerCluster() == "":
-		s.edges[seenCall{caller, callee, s.own, e.GetCluster()}] = true
+	case !e.GetByCallee():
+		s.add(seenCall{caller, callee, cmp.Or(e.GetCallerCluster(), s.own), e.GetCluster()}, false)
 	case e.GetCallerCluster() != "":
-		s.edges[seenCall{caller, callee, e.GetCallerCluster(), e.GetCluster()}] = true
+		s.add(seenCall{caller, callee, e.GetCallerCluster(), e.GetCluster()}, true)
 	}
+}
+
+func (s *seenCalls) add(call seenCall, byCallee bool) { s.edges[call] = s.edges[call] || byCallee }
+
+// counts tells whether a call is to be let in. Whoever has an app's certificate can say that it calls
+// any other; so the word of the callee's guard counts, where there is one here.
+func (s *seenCalls) counts(call seenCall, byCallee bool) bool {
+	return byCallee || call.to != s.own || s.unseen[call.callee] != ""
 }
 
 // addCall adds what guards have seen since a time.
@@ -158,7 +166,7 @@ func (s *seenCalls) addCall(call *v1alpha1.Call, since int64) {
 		if from == catalog.LocalCluster {
 			from = s.own
 		}
-		s.edges[seenCall{caller, callee, from, s.own}] = true
+		s.add(seenCall{caller, callee, from, s.own}, true)
 	}
 }
 
@@ -168,14 +176,17 @@ func leastOf(seen *seenCalls, standing []catalog.Object) *least {
 	callers := map[catalog.App]map[catalog.Allow]bool{}   // of apps here
 	selections := map[catalog.App]*catalog.AppEndpoints{} // that stand
 	exports := map[catalog.App]*catalog.AppExport{}       // that stand
-	for e := range seen.edges {
-		if e.from == seen.own && e.caller != e.callee {
+	for e, byCallee := range seen.edges {
+		if !seen.counts(e, byCallee) {
+			continue
+		}
+		if e.from == seen.own && e.caller != e.callee && e.caller.CheckHost() == nil { // otherwise it can have no objects
 			if calls[e.caller] == nil {
 				calls[e.caller] = map[catalog.App][]string{}
 			}
 			calls[e.caller][e.callee] = append(calls[e.caller][e.callee], e.to)
 		}
-		if e.to == seen.own && (e.from != seen.own || e.caller.Namespace != e.callee.Namespace) {
+		if e.to == seen.own && e.callee.CheckHost() == nil && (e.from != seen.own || e.caller.Namespace != e.callee.Namespace) {
 			if callers[e.callee] == nil {
 				callers[e.callee] = map[catalog.Allow]bool{}
 			}
@@ -212,8 +223,8 @@ func leastOf(seen *seenCalls, standing []catalog.Object) *least {
 func (l *least) selection(seen *seenCalls, caller catalog.App, calls map[catalog.App][]string, standing map[catalog.App]*catalog.AppEndpoints) {
 	next := &catalog.AppEndpoints{App: caller}
 	var old *catalog.AppEndpoints
-	for _, follows := range []catalog.App{caller, {Namespace: caller.Namespace, ID: catalog.DefaultName}, {Namespace: catalog.DefaultName, ID: catalog.DefaultName}} {
-		if old = standing[follows]; old != nil {
+	for _, name := range selectionsOf(caller) {
+		if old = standing[name]; old != nil {
 			old = old.For(caller)
 			next.Actors = old.Actors // their calls are not seen here
 			break
@@ -302,7 +313,7 @@ func (l *least) export(seen *seenCalls, callee catalog.App, callers map[catalog.
 			l.cuts = append(l.cuts, what)
 		}
 	}
-	if len(next.Allow) > 0 {
+	if len(next.Allow) > 0 || standing != nil { // which would let everybody in as before, if it were left out
 		l.objects = append(l.objects, next)
 	}
 }
@@ -329,7 +340,7 @@ func writeTree(dir string, objects []catalog.Object, errs io.Writer) error {
 		}
 		for _, name := range there {
 			if !wrote[name] {
-				show.Say(errs, "no longer needed: %s\n", name)
+				show.Say(errs, "no longer needed, so delete it: %s\n", name)
 			}
 		}
 	}
