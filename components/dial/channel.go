@@ -29,7 +29,7 @@ type channel struct {
 	app    catalog.App
 	conn   *grpc.ClientConn
 	plain  bool                         // no TLS: a gateway routes by :authority
-	hash   atomic.Pointer[catalog.Hash] // nil: calls are not kept together
+	hash   atomic.Pointer[catalog.Hash] // of the plan; nil: calls are not kept together
 	calls  atomic.Int64                 // under way, also before they have an endpoint; negative once none may begin
 
 	idleTimer *time.Timer // belongs to Dialer.mu
@@ -131,6 +131,11 @@ func (c *channel) refresh() {
 		return
 	}
 	c.plan = p
+	if hash := p.hash(); hash != (catalog.Hash{}) {
+		c.hash.Store(&hash)
+	} else {
+		c.hash.Store(nil)
+	}
 	c.watchHosts(p)
 	c.sendPlan()
 }
@@ -156,11 +161,6 @@ func (c *channel) sendPlan() {
 	if c.cc == nil || c.plan == nil {
 		return
 	}
-	var hash *catalog.Hash
-	if e := c.plan.entry; e != nil && e.Hash != (catalog.Hash{}) {
-		hash = &e.Hash
-	}
-	c.hash.Store(hash)
 	retry := c.dialer.resolver.Load().retryCutOff && c.plan.endpointCount > 1
 	_ = c.cc.UpdateState(resolver.State{ // its error only asks for another lookup
 		ServiceConfig: c.cc.ParseServiceConfig(serviceConfig(retry)),

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -32,9 +31,9 @@ type overload struct {
 	lastBegun, lastCount uint64
 }
 
-// update compares with the last time. means are the latencies of the route's instances, sorted. It
-// returns whether the route carries more or fewer calls than before.
-func (o *overload) update(route *routeState, means []float64, now time.Duration) (changed bool) {
+// update compares with the last time. means are the latencies of the route's instances. It returns
+// whether the route carries more or fewer calls than before.
+func (o *overload) update(route *routeState, means []float64) (changed bool) {
 	begun, refused := route.next.Load(), o.refused.Load()
 	more := (refused-o.lastCount)*refusedShare > begun-o.lastBegun
 	called := begun != o.lastBegun
@@ -43,12 +42,12 @@ func (o *overload) update(route *routeState, means []float64, now time.Duration)
 		return o.spill.Swap(0) != 0
 	}
 	if called && len(means) > 0 {
-		now := means[(len(means)-1)/2]
+		mean := median(means)
 		if o.baseline == 0 {
-			o.baseline = now
+			o.baseline = mean
 		}
-		more = more || now > overloadFactor*o.baseline && now > o.baseline+slowMargin
-		o.baseline = min(now, o.baseline+(now-o.baseline)/baselineWindow)
+		more = more || mean > overloadFactor*o.baseline && mean > o.baseline+slowMargin
+		o.baseline = min(mean, o.baseline+(mean-o.baseline)/baselineWindow)
 	}
 	spill := o.spill.Load()
 	next := nextSpill(spill, more)

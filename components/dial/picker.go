@@ -25,7 +25,7 @@ func (b *planBalancer) setPicker(usable []usableRoute) {
 	for i := range usable {
 		offers[i] = usable[i].offer
 	}
-	if e := b.plan.entry; e != nil && e.Hash != (catalog.Hash{}) {
+	if b.plan.hash() != (catalog.Hash{}) {
 		p.kept = keep(usable, offers)
 	}
 	if len(usable) > 1 {

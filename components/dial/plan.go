@@ -177,9 +177,12 @@ func (p *plan) equal(o *plan) bool {
 	if (p.refusal == nil) != (o.refusal == nil) || p.refusal != nil && p.refusal.Error() != o.refusal.Error() || len(p.routes) != len(o.routes) {
 		return false
 	}
+	if p.hash() != o.hash() {
+		return false
+	}
 	for i := range p.routes {
 		a, b := &p.routes[i], &o.routes[i]
-		if p.entry.Hash != o.entry.Hash || a.RouteSpec != b.RouteSpec || a.Offer() != b.Offer() || a.lookupPending != b.lookupPending ||
+		if a.RouteSpec != b.RouteSpec || a.Offer() != b.Offer() || a.lookupPending != b.lookupPending ||
 			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
 				return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
 			}) {
@@ -187,6 +190,14 @@ func (p *plan) equal(o *plan) bool {
 		}
 	}
 	return true
+}
+
+// hash says which calls go to the same instance.
+func (p *plan) hash() catalog.Hash {
+	if p.entry == nil {
+		return catalog.Hash{}
+	}
+	return p.entry.Hash
 }
 
 // isHostName reports whether an address needs a lookup.

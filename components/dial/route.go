@@ -79,7 +79,7 @@ func updatePenalties(conns []*conn) {
 			}
 		}
 		slices.Sort(means)
-		if b := endpoints[0].balancer; route.overload.update(route, means, now) {
+		if b := endpoints[0].balancer; route.overload.update(route, means) {
 			changed[b] = struct{}{}
 		}
 		slow := false
