@@ -205,22 +205,27 @@ func TestTheEndOfTheConnectionEndsEveryStream(t *testing.T) {
 	if _, err := p.opener.Open(); err == nil {
 		t.Error("a session that has ended opens streams")
 	}
-	<-p.opener.Empty()
+	if n := p.opener.Streams(); n != 0 {
+		t.Errorf("a session that has ended has %d streams", n)
+	}
 }
 
-func TestEmptyIsTheEndOfTheLastStream(t *testing.T) {
+func TestTheLastStreamLeavesItsSession(t *testing.T) {
 	p := tcpPair(t)
-	<-p.opener.Empty()
+	if n := p.opener.Streams(); n != 0 {
+		t.Errorf("a new session has %d streams", n)
+	}
 	here, there := p.open(t)
-	empty := p.opener.Empty()
-	select {
-	case <-empty:
-		t.Fatal("a session with a stream is empty")
-	default:
+	if n := p.opener.Streams(); n != 1 {
+		t.Errorf("a session with a stream has %d", n)
 	}
 	here.CloseWrite()
 	there.CloseWrite()
-	<-empty
+	for deadline := time.Now().Add(patience); p.opener.Streams() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a stream that is over in both directions stays")
+		}
+	}
 	here.Close()
 	there.Close()
 }

@@ -102,7 +102,6 @@ type Session struct {
 	last    uint32 // that was opened, by either side
 	err     error  // why it has ended
 	done    chan struct{}
-	empty   chan struct{} // closed when no stream is left; nil if nobody waits
 
 	out      sync.Mutex // guards what follows
 	room     sync.Cond  // there is room in pending, or the session has ended
@@ -155,21 +154,6 @@ func (s *Session) Streams() int {
 	return len(s.streams)
 }
 
-// Empty is closed once no stream is open, or the session has ended.
-func (s *Session) Empty() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.streams) == 0 || s.err != nil {
-		none := make(chan struct{})
-		close(none)
-		return none
-	}
-	if s.empty == nil {
-		s.empty = make(chan struct{})
-	}
-	return s.empty
-}
-
 // Open opens a stream.
 func (s *Session) Open() (*Stream, error) {
 	s.mu.Lock()
@@ -202,9 +186,6 @@ func (s *Session) end(err error) {
 	s.err = err
 	all := s.streams
 	s.streams = nil
-	if s.empty != nil {
-		close(s.empty)
-	}
 	s.mu.Unlock()
 	s.out.Lock()
 	s.ended, s.pending = true, nil
@@ -221,13 +202,8 @@ func (s *Session) end(err error) {
 func (s *Session) forget(st *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams[st.id] != st {
-		return
-	}
-	delete(s.streams, st.id)
-	if len(s.streams) == 0 && s.empty != nil {
-		close(s.empty)
-		s.empty = nil
+	if s.streams[st.id] == st {
+		delete(s.streams, st.id)
 	}
 }
 
