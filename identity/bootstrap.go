@@ -130,9 +130,12 @@ func (s *Source) Anchors() ([]byte, error) {
 	return m.roots.pem(), nil
 }
 
-func (r roots) pem() (text []byte) {
-	for _, root := range r {
-		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
+func (r roots) pem() []byte { return EncodePEM(r) }
+
+// EncodePEM writes certificates in PEM, one after the other.
+func EncodePEM(certs []*x509.Certificate) (text []byte) {
+	for _, c := range certs {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 	}
 	return text
 }

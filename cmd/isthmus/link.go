@@ -67,6 +67,14 @@ func (f *linkFlags) ask(ctx context.Context, cmd *cobra.Command, conn *client.Co
 	return call()
 }
 
+// askable refuses to go on where nobody can be asked. what is what --yes would do.
+func askable(cmd *cobra.Command, what string) error {
+	if f, ok := cmd.InOrStdin().(*os.File); ok && !show.ScreenOf(f).Terminal {
+		return misused(fmt.Errorf("nobody can be asked here: repeat with --yes to %s", what))
+	}
+	return nil
+}
+
 // askPerson asks a question, and tells whether the answer is yes. No answer is no.
 func askPerson(cmd *cobra.Command, question string) bool {
 	show.Say(cmd.ErrOrStderr(), "%s [yes/no] ", question)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,8 +98,8 @@ too. Trust anchors of sidecars stay as they are.`,
 			if err := erase(true); err != nil {
 				return err
 			}
-			if f, ok := cmd.InOrStdin().(*os.File); ok && !show.ScreenOf(f).Terminal {
-				return misused(errors.New("nobody can be asked here: repeat with --yes to delete it"))
+			if err := askable(cmd, "delete it"); err != nil {
+				return err
 			}
 			if err := confirm(cmd, key.String()); err != nil {
 				return err

@@ -202,8 +202,8 @@ func (r *rotating) announce(cmd *cobra.Command, p *rotation.Plan) error {
 		what = "withdraw the new root"
 	}
 	if !r.yes {
-		if f, ok := cmd.InOrStdin().(*os.File); ok && !show.ScreenOf(f).Terminal {
-			return misused(fmt.Errorf("nobody can be asked here: repeat with --yes to %s", what))
+		if err := askable(cmd, what); err != nil {
+			return err
 		}
 		if !askPerson(cmd, what+"?") {
 			return errors.New("nothing was changed; answer yes, or give --yes")
@@ -302,8 +302,8 @@ for this once. Compare the fingerprints with the cluster's operator over another
 			return err
 		}
 		if !*yes {
-			if f, ok := cmd.InOrStdin().(*os.File); ok && !show.ScreenOf(f).Terminal {
-				return misused(errors.New("nobody can be asked here: repeat with --yes to write them"))
+			if err := askable(cmd, "write them"); err != nil {
+				return err
 			}
 			if !askPerson(cmd, "are these the fingerprints that its operator sees, and is this to be written?") {
 				return errors.New("nothing was written; answer yes, or give --yes")

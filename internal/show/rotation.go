@@ -3,7 +3,6 @@ package show
 import (
 	"cmp"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"slices"
@@ -136,8 +135,8 @@ func RootsChange(m *v1alpha1.RootsChange) (line string) {
 // AnnouncedRoots writes which roots a peer announces for itself, and returns the fingerprint of each,
 // and whether its Cluster object has others.
 func AnnouncedRoots(w io.Writer, m *v1alpha1.PeerRotation, now time.Time) (all []string, news bool, err error) {
-	held := rootsIn(m.GetRoots())
-	announced := rootsIn(m.GetAnnounced())
+	held := identity.RootsIn(m.GetRoots())
+	announced := identity.RootsIn(m.GetAnnounced())
 	var table [][]string
 	line := func(root *x509.Certificate, what string) {
 		news = news || what != "stays"
@@ -167,20 +166,10 @@ func AnnouncedRoots(w io.Writer, m *v1alpha1.PeerRotation, now time.Time) (all [
 	return all, news, err
 }
 
-func rootsIn(text string) []*x509.Certificate {
-	if text == "" {
-		return nil
-	}
-	return identity.RootsIn(text)
-}
-
 // WithoutRoots is PEM without the certificates whose SHA-256 begins with one of some texts.
-func WithoutRoots(text string, some []string) (rest string) {
-	for _, root := range rootsIn(text) {
+func WithoutRoots(text string, some []string) string {
+	return string(identity.EncodePEM(slices.DeleteFunc(identity.RootsIn(text), func(root *x509.Certificate) bool {
 		name := identity.Fingerprint(root)
-		if !slices.ContainsFunc(some, func(s string) bool { return len(s) >= 8 && strings.HasPrefix(name, strings.ToLower(s)) }) {
-			rest += string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw}))
-		}
-	}
-	return rest
+		return slices.ContainsFunc(some, func(s string) bool { return len(s) >= 8 && strings.HasPrefix(name, strings.ToLower(s)) })
+	})))
 }

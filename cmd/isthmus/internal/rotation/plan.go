@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/show"
 	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
 )
 
@@ -73,7 +73,7 @@ func Next(seen *Seen, to *x509.Certificate, back bool, assumed []string) (*Plan,
 	v.assumed = assumed
 	p := &Plan{Cluster: v.cluster, Back: back, New: to, Sentry: v.sentry}
 	name := identity.Fingerprint(to)
-	announced := certificates(v.announced)
+	announced := identity.RootsIn(v.announced)
 	if len(announced) == 0 {
 		announced = v.signing()
 	}
@@ -117,7 +117,7 @@ func (v *view) wayOn(p *Plan) {
 func (v *view) follow(p *Plan, stay []string) {
 	p.Phase, p.Waiting = Follow, v.peers(stay, true)
 	p.Anchors, p.Until = v.anchors(), v.renewed(stay)
-	for _, root := range certificates(p.Anchors) {
+	for _, root := range identity.RootsIn(p.Anchors) {
 		if name := identity.Fingerprint(root); !slices.Contains(stay, name) && v.orphaned(name) {
 			p.Orphans = append(p.Orphans, root)
 		}
@@ -166,7 +166,7 @@ func newView(seen *Seen) (*view, error) {
 // signing are the roots that certificates of this cluster's services chain to.
 func (v *view) signing() (all []*x509.Certificate) {
 	for _, r := range v.replicas {
-		for _, root := range certificates(r.GetRoots()) {
+		for _, root := range identity.RootsIn(r.GetRoots()) {
 			if slices.Contains(r.GetSigning(), identity.Fingerprint(root)) && !slices.ContainsFunc(all, root.Equal) {
 				all = append(all, root)
 			}
@@ -178,9 +178,9 @@ func (v *view) signing() (all []*x509.Certificate) {
 // anchors are this cluster's trust anchors with more roots. Its service may not have those of other
 // clusters that sidecars have, which are not to be lost.
 func (v *view) anchors(more ...*x509.Certificate) string {
-	known := append(certificates(v.replicas[0].GetRoots()), more...)
+	known := append(identity.RootsIn(v.replicas[0].GetRoots()), more...)
 	for _, cluster := range slices.Sorted(maps.Keys(v.peersOf)) {
-		for _, root := range certificates(v.peersOf[cluster][0].GetRoots()) {
+		for _, root := range identity.RootsIn(v.peersOf[cluster][0].GetRoots()) {
 			if name := identity.Fingerprint(root); slices.ContainsFunc(v.sidecars, func(s *v1alpha1.CertifiedSidecar) bool {
 				return slices.Contains(s.GetSidecar().GetTrustAnchors(), name)
 			}) {
@@ -206,12 +206,12 @@ func (v *view) orphaned(root string) bool {
 	}
 	for _, all := range v.peersOf {
 		for _, p := range all {
-			if slices.Contains(names(certificates(p.GetRoots())), root) {
+			if slices.Contains(names(identity.RootsIn(p.GetRoots())), root) {
 				return false
 			}
 		}
 	}
-	return !slices.Contains(names(certificates(v.announced)), root)
+	return !slices.Contains(names(identity.RootsIn(v.announced)), root)
 }
 
 // everyone is each replica and sidecar of this cluster, and a place for what is wrong with it.
@@ -228,8 +228,8 @@ func (v *view) everyone(replica func(*v1alpha1.ShowRotationResponse) (why, fix s
 		if s.GetSidecar().GetPlainText() || s.GetSidecar().GetAddress() == "" && len(s.GetSidecar().GetTrustAnchors()) == 0 {
 			continue // its calls are not encrypted, or it is no sidecar
 		}
-		if why, fix := sidecar(s); why != "" && !slices.Contains(v.assumed, appName(s.GetSidecar().GetApp())) {
-			all = append(all, Waiting{v.cluster, appName(s.GetSidecar().GetApp()), cmp.Or(s.GetSidecar().GetAddress(), s.GetSidecar().GetSource()), why, fix})
+		if why, fix := sidecar(s); why != "" && !slices.Contains(v.assumed, show.Name(s.GetSidecar().GetApp())) {
+			all = append(all, Waiting{v.cluster, show.Name(s.GetSidecar().GetApp()), cmp.Or(s.GetSidecar().GetAddress(), s.GetSidecar().GetSource()), why, fix})
 		}
 	}
 	return all
@@ -245,7 +245,7 @@ const (
 // untrusting is who of this cluster lacks one of the roots.
 func (v *view) untrusting(roots []string) []Waiting {
 	all := v.everyone(func(r *v1alpha1.ShowRotationResponse) (why, fix string) {
-		if lacks := without(roots, names(certificates(r.GetRoots()))); len(lacks) > 0 {
+		if lacks := without(roots, names(identity.RootsIn(r.GetRoots()))); len(lacks) > 0 {
 			return "lacks " + short(lacks) + " among its trust anchors", FixAnchors
 		}
 		return "", ""
@@ -269,9 +269,9 @@ func (v *view) unreported() (all []Waiting) {
 	}
 	for _, a := range v.apps {
 		for _, i := range a.GetInstances() {
-			if !reports[i.GetAddress()] && i.GetTakenBy() == nil && !slices.Contains(v.assumed, appName(a.GetApp())) {
+			if !reports[i.GetAddress()] && i.GetTakenBy() == nil && !slices.Contains(v.assumed, show.Name(a.GetApp())) {
 				reports[i.GetAddress()] = true
-				all = append(all, Waiting{v.cluster, appName(a.GetApp()), i.GetAddress(), "no sidecar with Isthmus reports from there, so its roots are not known", "see to it yourself, and give --assume " + appName(a.GetApp())})
+				all = append(all, Waiting{v.cluster, show.Name(a.GetApp()), i.GetAddress(), "no sidecar with Isthmus reports from there, so its roots are not known", "see to it yourself, and give --assume " + show.Name(a.GetApp())})
 			}
 		}
 	}
@@ -336,7 +336,7 @@ func (v *view) peer(cluster string, r *v1alpha1.TrustReport, stay []string, exac
 		return []Waiting{{cluster, "", "", why + reason, fix}}
 	}
 	for _, a := range r.GetLacking() {
-		app := appName(a.GetApp())
+		app := show.Name(a.GetApp())
 		w := Waiting{Cluster: cluster, App: app, Fix: "its operator runs: isthmus link trust " + v.cluster}
 		whose := ""
 		if app == "" {
@@ -402,20 +402,7 @@ func compact(all []Waiting) []Waiting {
 	return some
 }
 
-// certificates reads roots; of those that services show, none is unusable.
-func certificates(pem string) []*x509.Certificate {
-	if pem == "" {
-		return nil
-	}
-	return identity.RootsIn(pem)
-}
-
-func text(roots []*x509.Certificate) (all string) {
-	for _, c := range roots {
-		all += string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
-	}
-	return all
-}
+func text(roots []*x509.Certificate) string { return string(identity.EncodePEM(roots)) }
 
 func names(roots []*x509.Certificate) (all []string) {
 	for _, c := range roots {
@@ -438,11 +425,4 @@ func short(all []string) (line string) {
 		return "none of the roots here"
 	}
 	return line[1:]
-}
-
-func appName(a *v1alpha1.App) string {
-	if a == nil {
-		return ""
-	}
-	return a.GetNamespace() + "/" + a.GetId()
 }

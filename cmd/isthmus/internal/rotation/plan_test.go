@@ -248,12 +248,12 @@ func TestAnchorsLoseNoCluster(t *testing.T) {
 	}
 	p, _ := w.step(t, false)
 	if p.Anchors != text([]*x509.Certificate{w.old, w.new, w.other}) {
-		t.Errorf("%d trust anchors; want the old and the new root, and west's, which sidecars have", len(certificates(p.Anchors)))
+		t.Errorf("%d trust anchors; want the old and the new root, and west's, which sidecars have", len(identity.RootsIn(p.Anchors)))
 	}
 	for _, s := range w.seen.Messages[1].Sidecars {
 		s.Sidecar.TrustAnchors = names([]*x509.Certificate{w.old})
 	}
 	if p, _ := w.step(t, false); p.Anchors != text([]*x509.Certificate{w.old, w.new}) {
-		t.Errorf("%d trust anchors; want the old and the new root: no sidecar trusts west", len(certificates(p.Anchors)))
+		t.Errorf("%d trust anchors; want the old and the new root: no sidecar trusts west", len(identity.RootsIn(p.Anchors)))
 	}
 }
