@@ -28,7 +28,10 @@ const (
 
 // requestGrace is how long a request for a page may take to come before its connection gives
 // way to others. It comes in one packet.
-const requestGrace = 100 * time.Millisecond
+const (
+	requestGrace = 100 * time.Millisecond
+	debugGrace   = 10 * requestGrace
+)
 
 // Edge describes the pages of health and metrics at an address; empty for nowhere.
 func Edge(address string, settings *Settings) edge.Edge {
@@ -56,7 +59,8 @@ func DebugEdge(address string, exposed bool, settings *Settings) edge.Edge {
 			}
 		},
 		Build: settings.builder("debug", (*Server).DebugHandler, func(most int) bounded.Bounds {
-			return bounded.Bounds{Max: most, PerClient: most, Pending: most, Grace: requestGrace, Wait: 50 * requestGrace}
+			// No probe has to get through here, so a client on a busy machine may take longer.
+			return bounded.Bounds{Max: most, PerClient: most, Pending: most, Grace: debugGrace, Wait: 5 * debugGrace}
 		}),
 	}
 }

@@ -179,8 +179,9 @@ func (l *Listener) enter(raw net.Conn) (c, gone *Conn, reason Reason) {
 	return c, gone, ""
 }
 
-// oldest returns the connection to evict: one that its client has reset, the oldest silent one, or
-// else the oldest of all if its grace is over. On a busy machine a connection may have unread bytes; it is not silent. mu is
+// oldest returns the connection to evict: one that its client has reset, the oldest silent one,
+// or else the oldest of all whose grace is over. On a busy machine a connection may have bytes
+// that the server has not come to read: it is not silent, and not evicted before others. mu is
 // held.
 func (l *Listener) oldest(silent, pending *list.List) *Conn {
 	var quiet *Conn // the oldest silent one
@@ -197,21 +198,26 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 		l.removePending(c)
 		c.addPending()
 	}
+	var over *Conn // the oldest whose grace is over
 	e := pending.Front()
 	for range maxPeeks {
 		if e == nil {
 			break
 		}
-		if c := e.Value.(*Conn); hungUp(c.Conn) {
+		c := e.Value.(*Conn)
+		if hungUp(c.Conn) {
 			return c
+		}
+		if age := time.Since(c.began); over == nil && age >= l.grace() && (age >= busyGraces*l.grace() || !readable(c.Conn)) {
+			over = c
 		}
 		e = e.Next()
 	}
-	if quiet != nil && time.Since(quiet.began) >= silentGrace {
+	if quiet != nil && time.Since(quiet.began) >= max(silentGrace, l.grace()) {
 		return quiet
 	}
-	if e := pending.Front(); e != nil && time.Since(e.Value.(*Conn).began) >= l.grace() {
-		return e.Value.(*Conn)
+	if over != nil {
+		return over
 	}
 	if l.bounds.Wait > 0 {
 		return nil
@@ -219,8 +225,12 @@ func (l *Listener) oldest(silent, pending *list.List) *Conn {
 	return quiet
 }
 
-// silentGrace is how long a silent connection is safe while an older one, which has sent
-// something, can be evicted: its first bytes may be on their way, from a busy machine.
+// busyGraces is for how many times the grace a connection is safe while the server has bytes of
+// it to read.
+const busyGraces = 10
+
+// silentGrace is how long a silent connection is safe at least, while an older one, which has
+// sent something, can be evicted: its first bytes may be on their way, from a busy machine.
 const silentGrace = 200 * time.Millisecond
 
 // roomPause is the time between two checks for room.
