@@ -70,6 +70,24 @@ func (a *Access) Judge(own bool, caller Principal) (cluster string, in bool) {
 	return a.Remote.clusterOf(caller.Domain), false
 }
 
+// Home is the cluster whose apps have a trust domain: [LocalCluster], another one, or empty where
+// that is not certain. A cluster whose Cluster object names no trust domain may have any. own is that
+// of [Access.Judge].
+func (a *Access) Home(own bool, domain string) (home string) {
+	if own {
+		home = LocalCluster
+	}
+	for _, c := range a.Remote.All() {
+		switch {
+		case c.Domain == "", c.Domain == domain && home != "" && home != c.Cluster:
+			return ""
+		case c.Domain == domain:
+			home = c.Cluster
+		}
+	}
+	return home
+}
+
 // Same tells whether both let in the same callers, by the same mode.
 func (a *Access) Same(b *Access) bool {
 	return a.Mode == b.Mode && a.Declared.Same(b.Declared) && a.Undeclared.Same(b.Undeclared) && a.Remote.Same(b.Remote)

@@ -59,6 +59,35 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
+func TestACallersHomeIsCertainOrUntold(t *testing.T) {
+	east := RemoteCaller{Cluster: "east", Domain: "east.example", App: "stock"}
+	north := RemoteCaller{Cluster: "north", Domain: "north.example"}
+	for _, test := range []struct {
+		what   string
+		remote []RemoteCaller
+		own    bool
+		domain string
+		home   string
+	}{
+		{"nobody else is known", nil, true, "west.example", LocalCluster},
+		{"nobody else is known, and it is not our own", nil, false, "east.example", ""},
+		{"our own", []RemoteCaller{east, north}, true, "west.example", LocalCluster},
+		{"another cluster's, also where nothing lets it in", []RemoteCaller{east, north}, false, "east.example", "east"},
+		{"nobody's", []RemoteCaller{east, north}, false, "anywhere", ""},
+		{"of two of one cluster's entries", []RemoteCaller{east, {Cluster: "east", Domain: "east.example"}}, false, "east.example", "east"},
+		{"shared with us", []RemoteCaller{east, {Cluster: "north", Domain: "west.example"}}, true, "west.example", ""},
+		{"shared by two others", []RemoteCaller{east, {Cluster: "north", Domain: "east.example"}}, false, "east.example", ""},
+		{"shared by two others, and not this one", []RemoteCaller{east, {Cluster: "north", Domain: "east.example"}}, true, "west.example", LocalCluster},
+		{"of a cluster that names none", []RemoteCaller{east, {Cluster: "south"}}, false, "east.example", ""},
+		{"our own, or that of a cluster that names none", []RemoteCaller{{Cluster: "south"}}, true, "west.example", ""},
+	} {
+		access := &Access{Remote: NewRemoteCallers(test.remote)}
+		if home := access.Home(test.own, test.domain); home != test.home {
+			t.Errorf("%s: %q, want %q", test.what, home, test.home)
+		}
+	}
+}
+
 // TestSetsOfAppsAreMaps holds sets to a map, through random changes.
 func TestSetsOfAppsAreMaps(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -1,23 +1,16 @@
 package identity
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
-)
+// CallerHeader is the header in which a sidecar tells its app of the caller's certificate, where the
+// app asks for it. It takes out those that a caller has sent.
+const CallerHeader = "Isthmus-Caller"
 
-// The headers in which a sidecar names the caller to its app. It takes out those that a caller has
-// sent.
-const (
-	CallerHeader        = "Isthmus-Caller"         // the SPIFFE ID of the caller's certificate
-	CallerClusterHeader = "Isthmus-Caller-Cluster" // the cluster's name, where the certificate tells
-)
-
-// ParseCaller reads a [CallerHeader].
-func ParseCaller(header string) (ID, error) {
-	id, err := spiffeid.FromString(header)
-	if err != nil {
-		return ID{}, fmt.Errorf("header %s: %w", CallerHeader, err)
+// DescribeCaller is the value of a [CallerHeader]: a dictionary of strings by RFC 9651. Without a
+// cluster it has none. No name has a character that would have to be escaped.
+func DescribeCaller(id ID, cluster string) string {
+	if cluster != "" {
+		cluster = fmt.Sprintf(", cluster=%q", cluster)
 	}
-	return FromSPIFFE(id)
+	return fmt.Sprintf("namespace=%q, app=%q%s, trust-domain=%q", id.App.Namespace, id.App.ID, cluster, id.TrustDomain)
 }

@@ -41,6 +41,7 @@ type config struct {
 	ResolveTimeout time.Duration `json:"resolveTimeout"`
 	RetryCutOff    *bool         `json:"retryCutOff"` // nil: true
 	Guard          string        `json:"guard"`
+	TellCaller     bool          `json:"tellCaller"`
 
 	guard *catalog.GuardMode // of Guard; nil: the cluster's
 	calls catalog.Calls      // of Calls, by readCalls

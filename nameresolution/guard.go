@@ -118,18 +118,27 @@ func (c *Caller) Cluster() string {
 // ClusterName is the name of the cluster that the caller counts as one of, also of this one. It is
 // empty where the certificate does not tell, and before it is known who may call.
 func (c *Caller) ClusterName() string {
-	a, ok := c.guard.access.Load()
-	if !ok {
-		return ""
+	if a, ok := c.guard.access.Load(); ok {
+		return c.guard.nameOf(c.judged(a).cluster)
 	}
-	if cluster := c.judged(a).cluster; cluster != catalog.LocalCluster {
-		return cluster
-	}
-	return c.guard.cluster
+	return ""
 }
 
-// Cluster is the name of the cluster that the app runs in.
-func (g *Guard) Cluster() string { return g.cluster }
+// Home is the name of the cluster whose apps have the caller's trust domain, also of this one. It is
+// empty where that is not certain, and before it is known who may call.
+func (c *Caller) Home() string {
+	if a, ok := c.guard.access.Load(); ok {
+		return c.guard.nameOf(c.judged(a).home)
+	}
+	return ""
+}
+
+func (g *Guard) nameOf(cluster string) string {
+	if cluster == catalog.LocalCluster {
+		return g.cluster
+	}
+	return cluster
+}
 
 // verdict is what becomes of a caller's calls while an access stands.
 type verdict struct {
@@ -138,6 +147,7 @@ type verdict struct {
 	refusal *catalog.Refusal // why nothing lets the caller in; nil if something does
 	own     bool             // the caller's trust domain is that of this cluster's apps
 	cluster string           // that the caller is in
+	home    string           // the cluster whose apps have the caller's trust domain
 	in      bool             // the access lets the caller in
 }
 
@@ -259,9 +269,9 @@ func (c *Caller) judged(a *access) *verdict {
 	v := c.verdict.Load()
 	if v == nil || v.access != a {
 		v = c.guard.judge(c, a)
-		if v.outcome != NotReady {
+		if _, known := c.guard.domain(); known && v.outcome != NotReady {
 			c.verdict.Store(v)
-		} // otherwise the next call may end differently while the access stands
+		} // otherwise the next call may be judged differently while the access stands
 	}
 	return v
 }
@@ -318,6 +328,8 @@ func (g *Guard) judge(c *Caller, a *access) *verdict {
 	if c != g.unknown {
 		v.own = g.owns(c.Principal)
 		v.cluster, v.in = a.Judge(v.own, c.Principal)
+		domain, _ := g.domain()
+		v.home = a.Home(v.own && domain != "", c.Domain)
 	}
 	mode := g.modeBy(a)
 	if mode == catalog.GuardOff {

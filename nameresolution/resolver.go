@@ -93,6 +93,7 @@ type Resolver struct {
 	zone     string // as configured
 	timeout  time.Duration
 	retry    bool
+	tells    bool
 	lookups  *tracing.Lookups
 	contact  *contact
 	client   *client // nil without a service
@@ -141,6 +142,7 @@ func (r *Resolver) Init(_ context.Context, configuration any, self Instance) err
 	}
 	r.self, r.cluster, r.timeout = self, cfg.Cluster, cfg.ResolveTimeout
 	r.retry = cfg.RetryCutOff == nil || *cfg.RetryCutOff
+	r.tells = cfg.TellCaller
 	r.own = net.JoinHostPort(self.Address, strconv.Itoa(self.Port))
 	r.lookups = tracing.NewLookups(cfg.Cluster, self.App, r.opts.SpanFromContext)
 	r.contact = newContact(r.log, cfg.source())
@@ -209,6 +211,9 @@ func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
 // Guard lets calls of this sidecar's app in or refuses them. It is nil without a service: then
 // nobody tells who may call.
 func (r *Resolver) Guard() *Guard { return r.guard }
+
+// TellsCaller tells whether the app is to be told of its caller's certificate.
+func (r *Resolver) TellsCaller() bool { return r.tells }
 
 // Away is for how long the source of the view has not been heard; 0 while it is.
 func (r *Resolver) Away() time.Duration { return r.contact.away() }

@@ -24,10 +24,10 @@ func main() {
 	log := component.Logger(dapr)
 	dialer := dial.New(log, utils.SpanFromContext, component.Answer)
 	dialer.Header = component.Header
-	if err := dialer.Register(); err != nil {
+	isthmus := component.New(log, dialer)
+	if err := dialer.Register(isthmus.DialOptions()...); err != nil {
 		dapr.Fatal(err)
 	}
-	isthmus := component.New(log, dialer)
 	isthmus.SetSelf(component.SelfFromArgs(os.Args))
 	isthmus.SetApp(component.AppFromArgs(os.Args))
 	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))

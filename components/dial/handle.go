@@ -25,9 +25,9 @@ func Schemes() []string { return []string{"passthrough", "dns"} }
 //go:linkname addGlobalDialOptions google.golang.org/grpc/internal.AddGlobalDialOptions
 var addGlobalDialOptions any
 
-// Register wraps gRPC's resolvers for Schemes, and adds the interceptors to every connection. Call
-// it once and before anything dials: gRPC's registry is not safe for concurrent use.
-func (d *Dialer) Register() error {
+// Register wraps gRPC's resolvers for Schemes, and adds the interceptors, and more options, to every
+// connection. Call it once and before anything dials: gRPC's registry is not safe for concurrent use.
+func (d *Dialer) Register(more ...grpc.DialOption) error {
 	add, ok := addGlobalDialOptions.(func(...grpc.DialOption))
 	if !ok {
 		return errors.New("register the dialer: this version of gRPC has no hook to add interceptors to every connection; build daprd with the gRPC version in go.mod")
@@ -39,7 +39,7 @@ func (d *Dialer) Register() error {
 		}
 		resolver.Register(d.Wrap(stock))
 	}
-	add(d.DialOptions()...)
+	add(append(d.DialOptions(), more...)...)
 	return nil
 }
 

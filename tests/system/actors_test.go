@@ -175,7 +175,7 @@ func startActorMesh(t *testing.T, reentrant bool) *actorMesh {
 	}
 	m.apply(t, m.east, cartsOfEast)
 	m.apply(t, m.west, callsCarts, strings.Replace(callsCarts, "checkout", "mallory", 1))
-	m.host = m.sidecar(t, m.east, sandbox.SidecarOptions{App: m.app("carts"), AppAddress: m.carts.address})
+	m.host = m.sidecar(t, m.east, sandbox.SidecarOptions{App: m.app("carts"), AppAddress: m.carts.address, Caller: true, Component: asks})
 	m.eastBridge, m.bridge = m.startBridge(t, m.east, ""), m.startBridge(t, m.west, "")
 	m.neighbour = m.sidecar(t, m.east, sandbox.SidecarOptions{App: m.app("neighbour")})
 	m.checkout = m.sidecar(t, m.west, sandbox.SidecarOptions{App: m.app("checkout")})
@@ -265,7 +265,8 @@ func TestAnActorIsCalledAcrossClusters(t *testing.T) {
 	}
 	t.Run("headers go along, and nobody forges who calls", func(t *testing.T) {
 		header := headers(t, m.checkout, http.Header{"X-Mine": {"7"}, "Isthmus-Actor-Caller": {"shop/forged"}, "Isthmus-Caller": {"spiffe://public/ns/shop/forged"}})
-		if header.Get("X-Mine") != "7" || header.Get("Isthmus-Actor-Caller") != "shop/checkout" || header.Get("Isthmus-Actor-Bridged") != "west" {
+		bridge := described(m.app("isthmus-actors-east"), "east", sandbox.AppTrustDomain)
+		if header.Get("X-Mine") != "7" || header.Get("Isthmus-Actor-Caller") != "shop/checkout" || header.Get("Isthmus-Actor-Bridged") != "west" || header.Get("Isthmus-Caller") != bridge {
 			t.Errorf("the actor got %v", header)
 		}
 	})

@@ -1,6 +1,7 @@
 package system
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -28,7 +30,7 @@ var saysWhoCalls = regexp.MustCompile(`(?i)^(dapr[^a-z0-9](caller|callee)[^a-z0-
 func forgeries() (all []string) {
 	for _, name := range []string{
 		"dapr-caller-app-id", "dapr-caller-namespace", "dapr-callee-app-id", "dapr-caller-trust-domain",
-		"isthmus-caller", "isthmus-caller-cluster", "isthmus-actor-caller", "isthmus-anything",
+		"isthmus-caller", "isthmus-actor-caller", "isthmus-anything",
 	} {
 		under, mixed := strings.ReplaceAll(name, "-", "_"), []byte(name)
 		for i := 0; i < len(mixed); i += 2 {
@@ -61,9 +63,17 @@ func told(reply *sandbox.Reply, err error, want map[string]string) error {
 func truth(caller catalog.App, callee, cluster string) map[string]string {
 	return map[string]string{
 		"dapr-caller-app-id": caller.ID, "dapr-caller-namespace": caller.Namespace, "dapr-callee-app-id": callee,
-		"isthmus-caller": "spiffe://" + sandbox.AppTrustDomain + "/ns/" + caller.String(), "isthmus-caller-cluster": cluster,
+		"isthmus-caller": described(caller, cluster, sandbox.AppTrustDomain),
 	}
 }
+
+// described is what an app hears of a certificate.
+func described(caller catalog.App, cluster, domain string) string {
+	return fmt.Sprintf(`namespace="%s", app="%s", cluster="%s", trust-domain="%s"`, caller.Namespace, caller.ID, cluster, domain)
+}
+
+// asks is the configuration of a sidecar whose app asks for its callers' certificates.
+var asks = map[string]any{"tellCaller": true}
 
 // withoutID is the truth for an app that calls itself: over no connection, so without a certificate.
 func withoutID(truth map[string]string) map[string]string {
@@ -77,10 +87,12 @@ func TestAnAppCanTrustWhoCalls(t *testing.T) {
 	t.Parallel()
 	m := sharedMesh(t)
 	app := func(id string) catalog.App { return catalog.App{Namespace: "callers", ID: id} }
-	m.apply(t, m.west, selection("callers", "checkout", "app: orders", "app: quotes"), selection("callers", "mallory", "app: orders", "app: quotes"))
-	orders := m.app(t, m.west, "callers", "orders")
-	guarded := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("guarded"), Guard: true})
-	quotes := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("quotes"), GRPC: true})
+	m.apply(t, m.west, selection("callers", "checkout", "app: orders", "app: quotes", "app: silent", "app: bare"), selection("callers", "mallory", "app: orders", "app: quotes"))
+	orders := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("orders"), Caller: true, Component: asks})
+	guarded := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("guarded"), Guard: true, Component: asks})
+	quotes := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("quotes"), GRPC: true, Component: asks})
+	m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("silent"), Caller: true})
+	bare := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("bare"), Component: asks})
 	checkout := m.app(t, m.west, "callers", "checkout")
 	answers(t, checkout, "orders", "west")
 	proxy, self := dial(t, checkout), dial(t, quotes)
@@ -99,6 +111,8 @@ func TestAnAppCanTrustWhoCalls(t *testing.T) {
 		lower.Append(name, "admin", "root")
 	}
 	delete(lower, "dapr-callee-app-id") // by which daprd routes
+	answers(t, checkout, "silent", "west")
+	answers(t, checkout, "bare", "west")
 	forged["Connection"] = []string{"dapr-caller-app-id, Isthmus-Caller"}
 	ctx := meshtest.Within(t, meshtest.Patience)
 
@@ -138,6 +152,18 @@ func TestAnAppCanTrustWhoCalls(t *testing.T) {
 			reply, err := proxied(ctx, m.outsider(t, app("mallory"), quotes).conn, md, false)
 			return told(reply, err, truth(app("mallory"), "quotes", "west"))
 		},
+		"Dapr's API for gRPC": func() error {
+			reply, err := invokeService(ctx, proxy, "orders", lower)
+			return told(reply, err, fromCheckout)
+		},
+		"to an app that does not ask": func() error {
+			reply, err := checkout.Invoke(ctx, "silent", "hello", forged)
+			return told(reply, err, withoutID(truth(app("checkout"), "silent", "west")))
+		},
+		"to an app that asks without a middleware": func() error {
+			reply, err := checkout.Invoke(ctx, "bare", "hello", forged)
+			return told(reply, err, withoutID(truth(app("checkout"), "bare", "west")))
+		},
 		"to itself, by HTTP, with a middleware": func() error {
 			reply, err := guarded.Invoke(ctx, "guarded", "hello", forged)
 			return told(reply, err, withoutID(truth(app("guarded"), "guarded", "west")))
@@ -153,6 +179,9 @@ func TestAnAppCanTrustWhoCalls(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	if !containsLine(bare.Tail(50), "the app is not told of its caller's certificate", "middleware.http.isthmus.caller") || containsLine(orders.Tail(50), "is not told of") {
+		t.Errorf("the log of an app that asks without a middleware:\n%s", bare.Tail(50))
+	}
 	for _, spelling := range forgeries() {
 		for _, callee := range []*sandbox.Sidecar{orders, guarded, quotes} {
 			if err := m.callLocal(t, app("mallory"), callee, []string{spelling, "admin"}, truth(app("mallory"), callee.App.ID, "west")); err != nil {
@@ -160,6 +189,22 @@ func TestAnAppCanTrustWhoCalls(t *testing.T) {
 			}
 		}
 	}
+}
+
+// invokeService calls an HTTP app by Dapr's API for gRPC.
+func invokeService(ctx context.Context, conn *grpc.ClientConn, id string, md metadata.MD) (*sandbox.Reply, error) {
+	field := func(b []byte, n protowire.Number, v []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
+	}
+	get := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
+	// InvokeServiceRequest: id, and an InvokeRequest with method and verb.
+	request, answer := field(field(nil, 1, []byte(id)), 3, field(field(nil, 1, []byte("hello")), 4, get)), []byte(nil)
+	if err := conn.Invoke(metadata.NewOutgoingContext(ctx, md), "/dapr.proto.runtime.v1.Dapr/InvokeService", &request, &answer, grpc.ForceCodec(raw{})); err != nil {
+		return nil, err
+	}
+	reply := new(sandbox.Reply)
+	from, to := bytes.IndexByte(answer, '{'), bytes.LastIndexByte(answer, '}') // of the JSON in the message
+	return reply, json.Unmarshal(answer[max(from, 0):to+1], reply)
 }
 
 // callLocal makes a call as a sidecar that sends what it likes.
@@ -229,7 +274,7 @@ func TestAnActorCanTrustWhoCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	app := func(id string) catalog.App { return catalog.App{Namespace: "callers", ID: id} }
-	tills := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("tills"), Actors: "Till", Caller: true})
+	tills := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("tills"), Actors: "Till", Caller: true, Component: asks})
 	checkout := m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("checkout")})
 	for by, want := range map[*sandbox.Sidecar]map[string]string{
 		checkout: truth(app("checkout"), "tills", "west"),

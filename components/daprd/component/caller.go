@@ -1,6 +1,8 @@
 package component
 
 import (
+	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,8 +11,11 @@ import (
 	pipeline "github.com/dapr/dapr/pkg/components/middleware/http"
 	invoke "github.com/dapr/dapr/pkg/messaging/v1"
 	daprmiddleware "github.com/dapr/dapr/pkg/middleware"
+	runtime "github.com/dapr/dapr/pkg/proto/runtime/v1"
 	"github.com/dapr/dapr/pkg/security"
 	"github.com/dapr/kit/logger"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -21,14 +26,13 @@ import (
 const (
 	toldApp = iota
 	toldNamespace
-	toldID
-	toldCluster
+	toldCertificate // where the app asks for it
 )
 
 // told are the headers in which it is told. A caller can't send them.
 var told = [...]string{
 	toldApp: invoke.CallerIDHeader, toldNamespace: invoke.CallerNamespaceHeader,
-	toldID: strings.ToLower(identity.CallerHeader), toldCluster: strings.ToLower(identity.CallerClusterHeader),
+	toldCertificate: strings.ToLower(identity.CallerHeader),
 }
 
 // reserved are the beginnings of all headers that say who calls, or whom.
@@ -78,6 +82,21 @@ func (c *Component) RegisterCaller(to *pipeline.Registry) {
 	}, Name+".caller")
 }
 
+// DialOptions returns the interceptor of daprd's calls to a gRPC app: daprd makes headers of the
+// metadata of messages.
+func (c *Component) DialOptions() []grpc.DialOption {
+	const callbacks = "/dapr.proto.runtime.v1.AppCallback"
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasPrefix(method, callbacks) && method != runtime.AppCallback_OnInvoke_FullMethodName {
+			if md, ok := metadata.FromOutgoingContext(ctx); ok { // a copy
+				maps.DeleteFunc(md, func(name string, _ []string) bool { return isReserved(name) })
+				ctx = metadata.NewOutgoingContext(ctx, md)
+			}
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	})}
+}
+
 // tellCaller is the middleware.
 func (c *Component) tellCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,9 +106,14 @@ func (c *Component) tellCaller(next http.Handler) http.Handler {
 }
 
 // cleanRequest does it for a request to the app. Those of peers are clean: they have come by the
-// interceptors.
+// interceptors. An HTTP app hears of a certificate here alone. So none hears of it that could take a
+// message's header for that.
 func (c *Component) cleanRequest(r *http.Request) {
+	c.piped.Store(true)
 	in := c.inbound(r.Context())
+	if in.certificate != "" {
+		r.Header.Set(identity.CallerHeader, in.certificate)
+	}
 	if !in.own {
 		return
 	}

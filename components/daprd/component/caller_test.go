@@ -28,7 +28,7 @@ import (
 func spellings() (all []string) {
 	for _, name := range []string{
 		"dapr-caller-app-id", "dapr-caller-namespace", "dapr-callee-app-id", "dapr-caller-trust-domain",
-		"isthmus-caller", "isthmus-caller-cluster", "isthmus-actor-caller", "isthmus-anything",
+		"isthmus-caller", "isthmus-actor-caller", "isthmus-anything",
 	} {
 		mixed := []byte(name)
 		for i := 0; i < len(mixed); i += 2 {
@@ -85,16 +85,24 @@ func (c *Component) asCalled(t *testing.T, ctx context.Context, method string, p
 	return md
 }
 
+// asked is a component whose app asks for its callers' certificates.
+func asked(c *Component) *Component {
+	c.guard.Store(&guard{self: c.self, tells: true})
+	return c
+}
+
+const mallorysCertificate = `namespace="shop", app="mallory", trust-domain="` + sandbox.AppTrustDomain + `"`
+
 func TestAProxiedCallSaysWhoCallsOnce(t *testing.T) {
 	authority, err := sandbox.NewAuthority()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Component{self: orders}
+	c := asked(&Component{self: orders})
 	plain := &Component{self: orders, plainText: true}
 	mallory := calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})
 	own := peer.NewContext(t.Context(), &peer.Peer{})
-	truth := metadata.Pairs("dapr-caller-app-id", "mallory", "dapr-caller-namespace", "shop", "isthmus-caller", "spiffe://"+sandbox.AppTrustDomain+"/ns/shop/mallory", "x-other", "a", "dapr-callee-app-id", "orders")
+	truth := metadata.Pairs("dapr-caller-app-id", "mallory", "dapr-caller-namespace", "shop", "isthmus-caller", mallorysCertificate, "x-other", "a", "dapr-callee-app-id", "orders")
 	forged := []string{"x-other", "a", "dapr-caller-app-id", "admin", "dapr-caller-app-id", "root", "dapr_caller_app_id", "admin", "isthmus-caller", "y", "isthmus-actor-caller", "shop/admin"}
 	for _, call := range []struct {
 		what   string
@@ -140,7 +148,7 @@ func TestCarriedHeadersSayWhoCallsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Component{self: orders}
+	c := asked(&Component{self: orders})
 	ctx := calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})
 	carried := func() map[string]*internals.ListStringValue {
 		headers := map[string]*internals.ListStringValue{
@@ -155,7 +163,7 @@ func TestCarriedHeadersSayWhoCallsOnce(t *testing.T) {
 	}
 	want := map[string]string{
 		"dapr-caller-app-id": "[mallory]", "dapr-caller-namespace": "[shop]", "dapr-callee-app-id": "[orders]",
-		"isthmus-caller": "[spiffe://" + sandbox.AppTrustDomain + "/ns/shop/mallory]",
+		"isthmus-caller": "[" + mallorysCertificate + "]",
 		"X-Other":        "[a b]", "Connection": "[close X-Hop]", "CONNECTION": "[]",
 	}
 	for what, m := range map[string]any{
@@ -294,4 +302,31 @@ func BenchmarkGuardTellsWhoCalls(b *testing.B) {
 			c.inbound(ctx).clean(ctx, "/shop.Orders/Get", true)
 		}
 	})
+}
+
+// An HTTP app hears of a certificate from the middleware alone, which also keeps out what messages say.
+func TestAnHTTPAppHearsOfACertificateFromTheMiddleware(t *testing.T) {
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})
+	for _, app := range []*App{{}, {grpc: true}} {
+		c := asked(&Component{self: orders, app: app})
+		m := &internals.InternalInvokeRequest{Metadata: map[string]*internals.ListStringValue{"Isthmus-Caller": {Values: []string{"admin"}}}}
+		c.asCalled(t, daprds(ctx, "user-agent", "x"), "/dapr.proto.internals.v1.ServiceInvocation/CallLocal", false, m)
+		want := map[bool][]string{true: {mallorysCertificate}}[app.grpc]
+		if told := m.GetMetadata()["isthmus-caller"].GetValues(); !slices.Equal(told, want) || m.GetMetadata()["Isthmus-Caller"] != nil {
+			t.Errorf("carried, to gRPC %t: %q, want %q", app.grpc, told, want)
+		}
+		if app.grpc {
+			continue
+		}
+		var got http.Header
+		c.tellCaller(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header })).
+			ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/hello", nil))
+		if told := got.Values("Isthmus-Caller"); !slices.Equal(told, []string{mallorysCertificate}) {
+			t.Errorf("the middleware tells %q", told)
+		}
+	}
 }

@@ -43,6 +43,8 @@ type Component struct {
 	listenForSignals func() // called once a resolver is in use
 
 	refusals refusals
+	piped    atomic.Bool           // requests to an HTTP app pass the middleware
+	untold   sync.Once             // the log says that they don't
 	guard    atomic.Pointer[guard] // of the newest resolver; nil without any
 
 	mu        sync.Mutex

@@ -32,6 +32,7 @@ type guard struct {
 	self      catalog.App
 	port      int                   // of daprd's internal server
 	of        *nameresolution.Guard // nil without a resolver service
+	tells     bool                  // the app of its caller's certificate
 	plainText bool
 
 	known sync.Map // of spiffeid.ID to *nameresolution.Caller

@@ -30,7 +30,13 @@ func (c *Component) tellUnary(ctx context.Context, request any, info *grpc.Unary
 // tellStream also takes calls that daprd passes on as they are. For those there is no server.
 func (c *Component) tellStream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	in := c.inbound(stream.Context())
-	return handler(server, &cleanStream{stream, in.clean(stream.Context(), info.FullMethod, server == nil), in})
+	err := handler(server, &cleanStream{stream, in.clean(stream.Context(), info.FullMethod, server == nil), in})
+	if err == nil && in.certificate != "" && !c.piped.Load() {
+		c.untold.Do(func() {
+			c.log.Warn("the app is not told of its caller's certificate, though tellCaller asks for it; add middleware.http.isthmus.caller to the appHttpPipeline of its Configuration")
+		})
+	}
+	return err
 }
 
 // cleanStream is a call as daprd's handlers see it.
@@ -57,28 +63,24 @@ type inbound struct {
 	own    bool // by the app itself, over daprd's API; if neither, nobody knows: calls are plain text
 	bridge bool // between an app and a bridge for actors
 
-	values [len(told)]string // of told; empty: not told
+	values      [len(told)]string // of told; empty: not told
+	certificate string            // the caller's, for the middleware to tell
 }
 
 // inbound reads who makes a call.
 func (c *Component) inbound(ctx context.Context) *inbound {
 	in := &inbound{self: c.self}
 	_, in.bridge = c.self.BridgeCluster()
-	g := c.guard.Load()
-	guarded := g != nil && g.of != nil
 	p, overGRPC := peer.FromContext(ctx)
 	if overGRPC {
 		if id, ok := grpccredentials.PeerIDFromPeer(p); ok {
 			in.peer = true
-			in.values[toldID] = id.String()
 			if named, err := identity.FromSPIFFE(id); err == nil {
 				in.values[toldApp], in.values[toldNamespace] = named.App.ID, named.App.Namespace
 				if _, bridge := named.App.BridgeCluster(); bridge {
 					in.bridge = true
 				}
-			}
-			if guarded {
-				in.values[toldCluster] = g.caller(ctx).ClusterName()
+				c.describe(ctx, in, named)
 			}
 			return in
 		}
@@ -88,10 +90,25 @@ func (c *Component) inbound(ctx context.Context) *inbound {
 	}
 	in.own = true
 	in.values[toldApp], in.values[toldNamespace] = c.self.ID, c.self.Namespace
-	if guarded {
-		in.values[toldCluster] = g.of.Cluster()
-	}
 	return in
+}
+
+// describe has a call tell of its caller's certificate, where the app asks for it.
+func (c *Component) describe(ctx context.Context, in *inbound, caller identity.ID) {
+	g := c.guard.Load()
+	if g == nil || !g.tells {
+		return
+	}
+	cluster := ""
+	if g.of != nil {
+		cluster = g.caller(ctx).Home()
+	}
+	told := identity.DescribeCaller(caller, cluster)
+	if c.app != nil && !c.app.grpc {
+		in.certificate = told
+	} else {
+		in.values[toldCertificate] = told
+	}
 }
 
 // isForged tells whether a header has no place in the call.

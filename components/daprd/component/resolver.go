@@ -71,7 +71,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		return err
 	}
 	r.isthmus = isthmus
-	r.guard = &guard{self: self, port: md.Instance.DaprInternalPort, of: isthmus.Guard(), plainText: r.component.plainText}
+	r.guard = &guard{self: self, port: md.Instance.DaprInternalPort, of: isthmus.Guard(), tells: isthmus.TellsCaller(), plainText: r.component.plainText}
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
 	r.component.dialer.Use(r.isthmus)

@@ -119,6 +119,7 @@ var All = []Program{
 	chromium(),
 	packed("musl-gcc", Linux, "--version", "", "musl-tools", "musl-dev"),
 	packed("node", Linux, "--eval=0", "node", "nodejs"),
+	packed("python3", Linux, "--version", "python", "python3"),
 	packed("openssl", Linux, "version", "openssl", "openssl"),
 	packed("java", Linux, "-version", "openjdk", "default-jdk-headless").in(java...),
 	packed("javac", Linux, "-version", "openjdk", "default-jdk-headless").in(java...),
