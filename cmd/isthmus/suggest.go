@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,7 +29,8 @@ With --all it is the least objects for the whole cluster: what was called within
 nothing else. Between apps here the word of the callee's guard counts, and the caller's where no guard
 sees the callee. It says what they add and cut off beside the objects of now. -o writes each into a file
 of its own, DIR/NAMESPACE/APP.KIND.yaml, for Git. With --watch it goes on until you end it, and says
-which calls no object holds, and which parts of objects no call needed.`,
+which calls no object holds, and which parts of objects no call needed. A service that begins anew has
+forgotten all calls. Both forms then say since when calls are known.`,
 		Example: `  isthmus suggest --from shop/checkout
   isthmus suggest --to shop/orders
   isthmus suggest --from shop/checkout | isthmus apply --dry-run -f -
@@ -50,6 +52,8 @@ which calls no object holds, and which parts of objects no call needed.`,
 		switch {
 		case *all && (*from != "" || *to != ""):
 			return misused(errors.New("--all is for the whole cluster; leave out --from and --to"))
+		case slices.Contains([]string{string(show.YAML), string(show.JSON), string(show.Table)}, *dir):
+			return misused(fmt.Errorf("-o is the folder to write files in; without it the objects are printed as YAML; for a folder of that name write ./%s", *dir))
 		case *all && *watch && *dir != "":
 			return misused(errors.New("--watch writes nothing; leave out -o"))
 		case *all:

@@ -40,6 +40,7 @@ type seenCalls struct {
 	unseen    map[catalog.App]string // callees whose callers may be unseen, and why
 	nameless  []string               // calls that no object can let in
 	incapable []*v1alpha1.MissingReplica
+	unknown   string // calls of the window that the service does not know; empty: it knows all
 }
 
 // least is the least objects that let in what was seen.
@@ -47,6 +48,7 @@ type least struct {
 	objects []catalog.Object
 	adds    []string // calls that were seen, and that no object holds
 	cuts    []string // what stands and was not seen
+	left    []string // what no object can hold
 }
 
 // suggestAll is suggest --all.
@@ -58,7 +60,7 @@ func suggestAll(c *connection, cmd *cobra.Command, dir string, window time.Durat
 	if err != nil {
 		return err
 	}
-	errs := cmd.ErrOrStderr()
+	errs, where := cmd.ErrOrStderr(), ""
 	if dir == "" {
 		for i, object := range now.objects {
 			if i > 0 {
@@ -70,15 +72,20 @@ func suggestAll(c *connection, cmd *cobra.Command, dir string, window time.Durat
 		}
 	} else if err := writeTree(dir, now.objects, errs); err != nil {
 		return err
+	} else {
+		where = " in " + dir
 	}
-	show.Say(errs, "%d objects for %d callers and callees of cluster %s, by the calls of the last %s\n", len(now.objects), len(seen.edges), seen.own, window)
+	show.Say(errs, "%d objects%s for %d callers and callees of cluster %s, by the calls of the last %s\n", len(now.objects), where, len(seen.edges), seen.own, window)
+	if seen.unknown != "" {
+		show.Say(errs, "%s\n", seen.unknown)
+	}
 	for _, line := range now.adds {
 		show.Say(errs, "new: %s\n", line)
 	}
 	for _, line := range now.cuts {
 		show.Say(errs, "cut off: %s\n", line)
 	}
-	for _, line := range seen.nameless {
+	for _, line := range slices.Concat(seen.nameless, now.left) {
 		show.Say(errs, "left out: %s\n", line)
 	}
 	for _, app := range slices.SortedFunc(maps.Keys(seen.unseen), catalog.App.Compare) {
@@ -98,7 +105,7 @@ func leastNow(c *connection, cmd *cobra.Command, window time.Duration) (*seenCal
 	if err != nil {
 		return nil, nil, err
 	}
-	seen.incapable = traffic.GetMissing()
+	seen.incapable, seen.unknown = traffic.GetMissing(), unknownCalls(traffic, window)
 	for _, e := range traffic.GetEdges() {
 		seen.addTraffic(e)
 	}
@@ -123,6 +130,15 @@ func leastNow(c *connection, cmd *cobra.Command, window time.Duration) (*seenCal
 		}
 	}
 	return seen, leastOf(seen, standing), nil
+}
+
+// unknownCalls says which calls of a window the service does not know: it keeps them in memory alone.
+func unknownCalls(m *v1alpha1.TrafficResponse, window time.Duration) string {
+	since := time.UnixMilli(m.GetWholeFromUnixMs())
+	if m.GetWholeFromUnixMs() == 0 || time.UnixMilli(m.GetToUnixMs()).Sub(since) >= window {
+		return ""
+	}
+	return fmt.Sprintf("only calls since %s are known: the service, or one of its replicas, began then; what was called before that and not since looks as if nobody needed it", since.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 
 // addTraffic adds what a sidecar of the caller counted, or a guard.
@@ -216,6 +232,14 @@ func leastOf(seen *seenCalls, standing []catalog.Object) *least {
 	for _, app := range slices.SortedFunc(maps.Keys(callers), catalog.App.Compare) {
 		l.export(seen, app, callers[app], exports[app])
 	}
+	l.objects = slices.DeleteFunc(l.objects, func(o catalog.Object) bool {
+		_, errs := api.DecodeYAML("", api.EncodeYAML(o))
+		if len(errs) > 0 { // by what a sidecar makes up; apply would refuse all objects for this one
+			l.left = append(l.left, fmt.Sprintf("%s: %s: %s", o.Key(), errs[0].Path, errs[0].What))
+		}
+		return len(errs) > 0
+	})
+	slices.Sort(l.left)
 	return l
 }
 
@@ -278,12 +302,16 @@ func (l *least) export(seen *seenCalls, callee catalog.App, callers map[catalog.
 	}
 	next := &catalog.AppExport{App: callee}
 	for allow := range callers {
-		next.Allow = append(next.Allow, allow)
 		cluster := allow.Cluster
 		if cluster == catalog.LocalCluster {
 			cluster = seen.own
 		}
 		caller := catalog.App{Namespace: allow.Namespace, ID: allow.App}
+		if err := caller.CheckHost(); err != nil {
+			l.left = append(l.left, fmt.Sprintf("%s of %s calls %s, and no AppExport can name it: %v", caller, cluster, callee, err))
+			continue
+		}
+		next.Allow = append(next.Allow, allow)
 		if standing == nil || !slices.ContainsFunc(standing.Allow, func(a catalog.Allow) bool {
 			return a.Allows(cluster, caller) || a.Allows(allow.Cluster, caller)
 		}) {
@@ -350,9 +378,9 @@ func writeTree(dir string, objects []catalog.Object, errs io.Writer) error {
 // watchDrift says what was seen and no object holds, and what stands and was not seen, and then what
 // comes to be so.
 func watchDrift(c *connection, cmd *cobra.Command, window time.Duration) error {
-	told := map[string]bool{}
+	told, unknown := map[string]bool{}, ""
 	for {
-		_, now, err := leastNow(c, cmd, window)
+		seen, now, err := leastNow(c, cmd, window)
 		if err != nil {
 			if errors.Is(cmd.Context().Err(), context.Canceled) {
 				return nil
@@ -367,6 +395,10 @@ func watchDrift(c *connection, cmd *cobra.Command, window time.Duration) error {
 			drift["- "+line] = true
 		}
 		at := time.Now().Format(time.TimeOnly)
+		if seen.unknown != unknown && seen.unknown != "" {
+			show.Say(cmd.OutOrStdout(), "%s %s\n", at, seen.unknown)
+		}
+		unknown = seen.unknown
 		for _, line := range slices.Sorted(maps.Keys(drift)) {
 			if !told[line] {
 				show.Say(cmd.OutOrStdout(), "%s %s\n", at, catalog.Printable(line))

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -48,5 +50,46 @@ func TestAnExportThatNobodyUsesIsWrittenEmpty(t *testing.T) {
 	}
 	if l := leastOf(seen, l.objects); len(l.cuts) != 0 {
 		t.Errorf("once that is applied, it still cuts off %q", l.cuts)
+	}
+}
+
+// One object that apply refuses would keep all others of its folder from being applied. What no object
+// can hold, as a sidecar may make up or an app-id be, is named instead.
+func TestWhatIsSuggestedCanBeApplied(t *testing.T) {
+	app := func(namespace, id string) catalog.App { return catalog.App{Namespace: namespace, ID: id} }
+	seen := &seenCalls{own: "west", edges: map[seenCall]bool{}, unseen: map[catalog.App]string{}}
+	say := func(caller, callee catalog.App, cluster string) {
+		seen.addTraffic(&v1alpha1.TrafficEdge{Caller: wire.App(caller), CallerCluster: "west", Callee: wire.App(callee), Cluster: cluster})
+	}
+	for i := range 101 {
+		say(app("shop", "mallory"), app("shop", "orders"), fmt.Sprint("east-", i))
+	}
+	say(app("shop", "trudy"), app("shop", "Orders_v2"), "east")
+	for _, caller := range []string{"shop/Check_out", "shop/cart"} {
+		seen.addCall(&v1alpha1.Call{Callee: wire.App(app("finance", "ledger")), Caller: caller, Cluster: "local", LetIn: 1, LastUnixMs: time.Now().UnixMilli()}, 0)
+	}
+	l := leastOf(seen, nil)
+	for _, o := range l.objects {
+		if _, errs := api.DecodeYAML("", api.EncodeYAML(o)); len(errs) > 0 {
+			t.Errorf("%s: %v", o.Key(), errs)
+		}
+	}
+	if len(l.objects) != 2 { // of shop/cart, and the export of the ledger to it
+		t.Errorf("%d objects are suggested: %v", len(l.objects), l.objects)
+	}
+	if text := strings.Join(l.left, "\n"); !strings.Contains(text, "AppEndpoints shop/mallory") || !strings.Contains(text, "AppEndpoints shop/trudy") || !strings.Contains(text, "shop/Check_out of west calls finance/ledger") {
+		t.Errorf("what is left out: %s", text)
+	}
+}
+
+// A service that has just begun knows of no call before. What was called until then is not needless.
+func TestCallsThatAreNotKnownAreNamed(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	m := &v1alpha1.TrafficResponse{FromUnixMs: now.Add(-time.Hour).UnixMilli(), ToUnixMs: now.UnixMilli(), WholeFromUnixMs: now.Add(-time.Minute).UnixMilli()}
+	if said := unknownCalls(m, time.Hour); !strings.Contains(said, "only calls since "+now.Add(-time.Minute).UTC().Format("2006-01-02 15:04:05 UTC")) {
+		t.Errorf("of an hour a minute is known, and it says %q", said)
+	}
+	if said := unknownCalls(m, time.Minute); said != "" {
+		t.Errorf("all of a minute is known, and it says %q", said)
 	}
 }

@@ -120,6 +120,7 @@ func (c *connection) traffic(cmd *cobra.Command, req *v1alpha1.TrafficRequest) (
 		stream, err := v1alpha1.NewInventoryClient(conn).Traffic(ctx, req)
 		return receive(stream, err, func(m *v1alpha1.TrafficResponse) error {
 			answer.FromUnixMs, answer.ToUnixMs, answer.Matched = m.GetFromUnixMs(), m.GetToUnixMs(), answer.GetMatched()+m.GetMatched()
+			answer.WholeFromUnixMs = max(answer.GetWholeFromUnixMs(), m.GetWholeFromUnixMs())
 			answer.Missing = append(answer.GetMissing(), m.GetMissing()...)
 			answer.Edges = append(answer.GetEdges(), m.GetEdges()...)
 			return nil

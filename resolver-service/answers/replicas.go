@@ -269,7 +269,7 @@ func (v *Inventory) ownTraffic(req *v1alpha1.TrafficRequest, q traffic.Query, to
 		return to.Send(m)
 	}
 	part := v.Calling.Own(q, time.UnixMilli(req.GetToUnixMs()))
-	m.FromUnixMs, m.ToUnixMs = part.From.UnixMilli(), part.To.UnixMilli()
+	m.FromUnixMs, m.ToUnixMs, m.WholeFromUnixMs = part.From.UnixMilli(), part.To.UnixMilli(), part.Whole.UnixMilli()
 	return sendEdges(to, m, part.Edges, edgeToWire)
 }
 
@@ -284,6 +284,9 @@ func (v *Inventory) othersTraffic(ctx context.Context, req *v1alpha1.TrafficRequ
 		err = every(stream, err, func(m *v1alpha1.TrafficResponse) error {
 			run = cmp.Or(run, m.GetRun())
 			p.From, p.To = time.UnixMilli(m.GetFromUnixMs()), time.UnixMilli(m.GetToUnixMs())
+			if m.GetWholeFromUnixMs() != 0 {
+				p.Whole = time.UnixMilli(m.GetWholeFromUnixMs())
+			}
 			for _, e := range m.GetEdges() {
 				t, err := edgeFromWire(e)
 				if err != nil {

@@ -46,8 +46,11 @@ func (v *Inventory) Traffic(req *v1alpha1.TrafficRequest, to grpc.ServerStreamin
 	}
 	now := time.Now()
 	parts, missing := v.othersTraffic(to.Context(), req, now)
-	all, from, until := traffic.Together(v.Calling.Cluster(), append(parts, v.Calling.Own(q, now))...)
-	m := &v1alpha1.TrafficResponse{FromUnixMs: from.UnixMilli(), ToUnixMs: until.UnixMilli(), Matched: uint32(len(all)), Missing: missing}
+	parts = append(parts, v.Calling.Own(q, now))
+	all, from, until := traffic.Together(v.Calling.Cluster(), parts...)
+	m := &v1alpha1.TrafficResponse{
+		FromUnixMs: from.UnixMilli(), ToUnixMs: until.UnixMilli(), WholeFromUnixMs: traffic.Whole(parts...).UnixMilli(), Matched: uint32(len(all)), Missing: missing,
+	}
 	if most := int(req.GetMost()); most > 0 {
 		all = all[:min(most, len(all))]
 	}

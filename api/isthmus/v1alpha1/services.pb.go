@@ -4979,10 +4979,13 @@ type TrafficResponse struct {
 	Missing    []*MissingReplica      `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`  // whose calls this answer lacks; in the first message
 	// For a replica: the run that answers, and what is wrong with the calls that it knows; in the first
 	// message.
-	Run           string       `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
-	Faults        []*CallFault `protobuf:"bytes,7,rep,name=faults,proto3" json:"faults,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Run    string       `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
+	Faults []*CallFault `protobuf:"bytes,7,rep,name=faults,proto3" json:"faults,omitempty"`
+	// Since when all calls are known: later than from_unix_ms if the service, or one of its replicas, has
+	// begun since; in the first message.
+	WholeFromUnixMs int64 `protobuf:"varint,8,opt,name=whole_from_unix_ms,json=wholeFromUnixMs,proto3" json:"whole_from_unix_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TrafficResponse) Reset() {
@@ -5062,6 +5065,13 @@ func (x *TrafficResponse) GetFaults() []*CallFault {
 		return x.Faults
 	}
 	return nil
+}
+
+func (x *TrafficResponse) GetWholeFromUnixMs() int64 {
+	if x != nil {
+		return x.WholeFromUnixMs
+	}
+	return 0
 }
 
 // MissingReplica is a replica of the service, or several, that an answer lacks.
@@ -12805,7 +12815,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vfor_replica\x18\a \x01(\tR\n" +
 	"forReplica\x12\x1c\n" +
 	"\n" +
-	"to_unix_ms\x18\b \x01(\x03R\btoUnixMs\"\xa3\x02\n" +
+	"to_unix_ms\x18\b \x01(\x03R\btoUnixMs\"\xd0\x02\n" +
 	"\x0fTrafficResponse\x123\n" +
 	"\x05edges\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.TrafficEdgeR\x05edges\x12 \n" +
 	"\ffrom_unix_ms\x18\x02 \x01(\x03R\n" +
@@ -12815,7 +12825,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\amatched\x18\x04 \x01(\rR\amatched\x12:\n" +
 	"\amissing\x18\x05 \x03(\v2 .isthmus.v1alpha1.MissingReplicaR\amissing\x12\x10\n" +
 	"\x03run\x18\x06 \x01(\tR\x03run\x123\n" +
-	"\x06faults\x18\a \x03(\v2\x1b.isthmus.v1alpha1.CallFaultR\x06faults\"<\n" +
+	"\x06faults\x18\a \x03(\v2\x1b.isthmus.v1alpha1.CallFaultR\x06faults\x12+\n" +
+	"\x12whole_from_unix_ms\x18\b \x01(\x03R\x0fwholeFromUnixMs\"<\n" +
 	"\x0eMissingReplica\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\"\xf0\x04\n" +

@@ -218,6 +218,22 @@ type Traffic struct {
 type Part struct {
 	Edges    []Traffic
 	From, To time.Time
+	Whole    time.Time // since when it knows all calls: no earlier than From
+}
+
+// Whole is since when all calls of the parts are known.
+func Whole(parts ...Part) (since time.Time) {
+	for i := range parts {
+		since = later(since, parts[i].Whole)
+	}
+	return since
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Own returns the calls that this replica knows of in a time before now. That is whole slots: sidecars
@@ -236,6 +252,7 @@ func (s *Store) Own(q Query, now time.Time) (p Part) {
 	if started := s.started.Truncate(Short); p.From.Before(started) && p.To.After(started) {
 		p.From = p.From.Add(started.Sub(p.From).Truncate(max(q.Step, Short)))
 	}
+	p.Whole = later(p.From, s.started)
 	steps := 0
 	if q.Step > 0 {
 		steps = int((p.To.Sub(p.From) + q.Step - 1) / q.Step)

@@ -112,6 +112,22 @@ func TestWhoTells(t *testing.T) {
 	}
 }
 
+// All calls of a time are known from when the last replica began.
+func TestWhatIsKnownWhole(t *testing.T) {
+	now := begin.Add(48 * time.Hour)
+	old, young := New("west", begin), New("west", now.Add(-time.Minute))
+	day := Query{Window: Kept}
+	if since := Whole(old.Own(day, now)); now.Sub(since) < Kept {
+		t.Errorf("a replica that is two days old knows the calls of %s", now.Sub(since))
+	}
+	if since := Whole(old.Own(day, now), young.Own(day, now)); now.Sub(since) != time.Minute {
+		t.Errorf("with one that is a minute old, the calls of %s are known", now.Sub(since))
+	}
+	if since := Whole(New("west", now).Own(day, now)); !since.Equal(now) {
+		t.Errorf("a replica that begins now knows the calls of %s", now.Sub(since))
+	}
+}
+
 func TestUnderWayEndsWithTheSidecar(t *testing.T) {
 	s := New("west", begin)
 	for sidecar := range uint64(2) {

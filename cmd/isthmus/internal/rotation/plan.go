@@ -86,6 +86,7 @@ func Next(seen *Seen, to *x509.Certificate, back bool, assumed []string) (*Plan,
 		v.follow(p, []string{name})
 	case !isNew && back:
 		v.follow(p, names(p.Old))
+		v.another(p)
 	case !isNew:
 		p.Phase, p.Announce = Add, text(append(slices.Clone(p.Old), to))
 	case back:
@@ -124,6 +125,14 @@ func (v *view) follow(p *Plan, stay []string) {
 	}
 	if len(p.Waiting) == 0 {
 		p.Phase = Done
+	}
+}
+
+// another says that the way back leads from another root: one is announced that signs nothing here.
+func (v *view) another(p *Plan) {
+	if idle := without(names(p.Old), names(v.signing())); len(idle) > 0 && len(idle) < len(p.Old) {
+		p.Phase = Follow
+		p.Waiting = append(p.Waiting, Waiting{v.cluster, "", "", "the root of --to is not announced, and " + short(idle) + " is, which signs nothing here", "give --back with that one's file in --to"})
 	}
 }
 

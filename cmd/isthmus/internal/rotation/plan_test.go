@@ -228,6 +228,14 @@ func TestTheWayBack(t *testing.T) {
 	}
 }
 
+// Whoever began with a wrong file, and goes back with another, is told which root is announced.
+func TestTheWayBackFromAnotherRoot(t *testing.T) {
+	w := newWorld(t)
+	w.announces(w.old, w.other)
+	w.trusted(w.old, w.other)
+	w.wants(t, true, Follow, 1, "east: the root of --to is not announced, and "+short(names([]*x509.Certificate{w.other}))+" is", "--back")
+}
+
 // Replicas that have not read the same object are no ground to go on.
 func TestReplicasThatDiffer(t *testing.T) {
 	w := newWorld(t)
