@@ -116,7 +116,7 @@ func anyObject(r *rand.Rand) catalog.Object {
 	for i := range r.IntN(6) {
 		e := catalog.Endpoint{App: catalog.App{Namespace: pick(), ID: fmt.Sprintf("x%d", i)}, WhenStale: catalog.WhenStale(r.IntN(2))}
 		for j := range r.IntN(4) {
-			e.Routes = append(e.Routes, catalog.RouteSpec{Cluster: fmt.Sprint(j), Priority: uint32(r.IntN(3)), Weight: uint32(1 + r.IntN(3))})
+			e.Routes = append(e.Routes, catalog.RouteSpec{Cluster: fmt.Sprint(j), Priority: uint32(r.IntN(3)), Weight: uint32(1 + r.IntN(3)), Versions: []catalog.Versions{"", "2.*", "1.0,yes"}[r.IntN(3)]})
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}

@@ -86,9 +86,24 @@ func appendFlow(b []byte, m protoreflect.Message) []byte {
 		}
 		b = append(b, field.JSONName()...)
 		b = append(b, ": "...)
-		b = appendYAMLScalar(b, m.Get(field), field)
+		if field.IsList() {
+			b = appendFlowList(b, m.Get(field).List(), field)
+		} else {
+			b = appendYAMLScalar(b, m.Get(field), field)
+		}
 	}
 	return append(b, '}')
+}
+
+func appendFlowList(b []byte, list protoreflect.List, field protoreflect.FieldDescriptor) []byte {
+	b = append(b, '[')
+	for i := range list.Len() {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = appendYAMLScalar(b, list.Get(i), field)
+	}
+	return append(b, ']')
 }
 
 func appendYAMLScalar(b []byte, value protoreflect.Value, field protoreflect.FieldDescriptor) []byte {
@@ -123,10 +138,10 @@ func plain(s string) bool {
 	return true
 }
 
-// flat tells whether a message has nothing but scalars.
+// flat tells whether a message has nothing but scalars, and lists of them.
 func flat(d protoreflect.MessageDescriptor) bool {
 	for i := range d.Fields().Len() {
-		if field := d.Fields().Get(i); field.IsList() || field.Kind() == protoreflect.MessageKind {
+		if field := d.Fields().Get(i); field.Kind() == protoreflect.MessageKind {
 			return false
 		}
 	}

@@ -192,7 +192,25 @@ func (v *validator) route(r *v1alpha1.Route, path func(string) string) catalog.R
 	if spec.MinReady, err = catalog.ParseMinReady(r.MinReady); err != nil {
 		v.refuse(path("minReady"), fmt.Sprintf("%q %v", strict.Shorten(r.MinReady), err), "write how many instances must be ready, such as 3 or 50%")
 	}
+	spec.Versions = v.versions(r.Versions, path)
+	if spec.MinReady < 0 && spec.Versions != "" {
+		v.refuse(path("minReady"), "is a percentage beside versions, and how many instances of a version there are is not known while they aren't ready", "write a number of instances")
+	}
 	return spec
+}
+
+// versions takes the patterns of a route.
+func (v *validator) versions(all []string, path func(string) string) catalog.Versions {
+	if !v.atMost(path("versions"), len(all), catalog.MaxVersions, "write a pattern, such as 2.*") {
+		return ""
+	}
+	for i, pattern := range all {
+		if pattern == "" { // was refused
+			return ""
+		}
+		v.check(catalog.CheckVersionPattern(pattern), path(fmt.Sprintf("versions[%d]", i)), "write a version, or a pattern such as 2.*")
+	}
+	return catalog.Versions(intern(strings.Join(all, ",")))
 }
 
 // endpointsToProto is the message of a selection, with defaults left out.
@@ -205,7 +223,7 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 			m.Namespace = e.App.Namespace
 		}
 		for _, r := range e.Routes {
-			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority, MinReady: r.MinReady.String()}
+			route := &v1alpha1.Route{Cluster: r.Cluster, Priority: r.Priority, MinReady: r.MinReady.String(), Versions: r.Versions.List()}
 			if r.Weight != catalog.DefaultWeight {
 				route.Weight = proto.Uint32(r.Weight)
 			}

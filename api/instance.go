@@ -51,6 +51,9 @@ func (v instanceValidator) appInstance(m *v1alpha1.AppInstance) catalog.Object {
 	}
 	i.Zone = intern(m.Spec.Zone)
 	v.check(catalog.CheckZone(m.Spec.Zone), "spec.zone", "write another")
+	if i.Version = intern(m.Spec.Version); i.Version != "" {
+		v.check(catalog.CheckVersion(i.Version), "spec.version", "write another, such as 2.1.0")
+	}
 	if m.Spec.Check != nil {
 		i.Check = checkRules{v}.healthCheck(m.Spec.Check, i.Address.Port())
 	}
@@ -219,7 +222,7 @@ func count(all ...bool) int {
 }
 
 func instanceToProto(i *catalog.AppInstance) *v1alpha1.AppInstance {
-	spec := &v1alpha1.AppInstanceSpec{App: i.App, Address: i.Address.String(), Zone: i.Zone}
+	spec := &v1alpha1.AppInstanceSpec{App: i.App, Address: i.Address.String(), Zone: i.Zone, Version: i.Version}
 	if i.Check != nil {
 		spec.Check = checkToProto(i.Check, i.Address.Port())
 	}

@@ -79,6 +79,7 @@ type RouteDecision struct {
 	Zones    string  // of its instances, for people, if the caller prefers its own
 	Unnamed  string  // through gateways: how callers without a server name go, for people
 	Share    float64 // of the lookups, in percent
+	Running  string  // the versions of all instances that are ready, for people
 	Fault    string  // why this caller's calls by it fail, for people; empty where nothing is known
 }
 

@@ -49,7 +49,7 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 		d.Routes[i] = RouteDecision{
 			RouteSpec: r.RouteSpec, Ready: int(r.Ready),
 			Taken: r == taken, Reason: e.routeReason(r, taken), Shards: r.Shards(), Draining: int(r.Draining), Ramp: int(r.Ramp),
-			Zones: r.Zones.String(),
+			Zones: r.Zones.String(), Running: r.Running.String(),
 		}
 	}
 	switch h := e.Hash; {

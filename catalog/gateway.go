@@ -63,6 +63,17 @@ type Backend struct {
 	// connections. It is empty if the app has no shards.
 	Shards []uint16
 	Tokens []uint32 // of the instances, by index
+	// Versioned are the tokens by their versions; see [VersionToken]. Without any version, Tokens.
+	Versioned []uint32
+}
+
+// Instance is the index of the instance that a token names.
+func (b *Backend) Instance(token uint32) (instance int, ok bool) {
+	i := slices.Index(b.Tokens, token)
+	if i < 0 {
+		i = slices.Index(b.Versioned, token)
+	}
+	return i, i >= 0
 }
 
 // Shard is the instance of a shard, by its index in Instances. Any number maps to an instance; ok

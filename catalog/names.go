@@ -225,8 +225,17 @@ func (d Domain) GatewayAddresses(a App, cluster, port string, shards int) []stri
 // i<token>.<app>.<namespace>.<cluster>.<domain>. A gateway leads it to that instance only, even
 // if that one is not ready.
 func (d Domain) InstanceHost(token uint32, a App, cluster string) string {
-	return fmt.Sprintf("i%08x.%s", token, d.Host(a, cluster))
+	return instanceLabel(token) + "." + d.Host(a, cluster)
 }
+
+// IsInstanceLabel tells whether a label is the first of a name by [Domain.InstanceHost].
+func IsInstanceLabel(label string) bool {
+	part, ok := parsePart(label)
+	_, instance := part.Instance()
+	return ok && instance
+}
+
+func instanceLabel(token uint32) string { return fmt.Sprintf("i%08x", token) }
 
 // InstanceToken names an instance in [Domain.InstanceHost]. It hides the address that it is
 // computed from, and is the same in every replica.
@@ -251,6 +260,22 @@ func InstanceTokens(addresses []string) []uint32 {
 		}
 	}
 	return tokens
+}
+
+// VersionTokens returns the tokens of instances by their versions; see [VersionToken]. It returns none
+// if one of them would be another instance's, too.
+func VersionTokens(tokens []uint32, versions *Labels) []uint32 {
+	if versions == nil {
+		return tokens
+	}
+	all := make([]uint32, len(tokens))
+	for i, token := range tokens {
+		all[i] = VersionToken(token, versions.At(i))
+		if other := slices.Index(tokens, all[i]); other >= 0 && other != i || slices.Contains(all[:i], all[i]) {
+			return nil
+		}
+	}
+	return all
 }
 
 // Part is the part of an app that a host name is for: all of it, a shard or one instance.

@@ -208,6 +208,7 @@ type RouteSpec struct {
 	Priority uint32 // lowest first
 	Weight   uint32 // share within one priority; 0 gets no calls
 	MinReady MinReady
+	Versions Versions
 }
 
 // Bounds of a route and of a selection.
@@ -392,6 +393,7 @@ type AppInstance struct {
 	App       string // the app-id
 	Address   netip.AddrPort
 	Zone      string
+	Version   string
 	Check     *HealthCheck // nil: always ready
 	Source    Source
 }
@@ -442,6 +444,7 @@ type Instance struct {
 	// address. It takes the address from no app.
 	Unverified bool
 	Zone       string // where it runs; empty where the source does not know
+	Version    string // of the app; empty where the source does not know
 	// Since is when it registered: of two live registrations for one address, the later has it.
 	// Catalogs may number their entries by it. 0 where the source does not know.
 	Since int64

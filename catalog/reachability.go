@@ -30,10 +30,11 @@ func (e *Endpoint) Plan(own string, known Reachability) *Plan {
 		r.RouteSpec = spec
 		switch {
 		case r.State == Lapsed && e.WhenStale == Withdraw:
-			r.State, r.Addresses, r.Instances, r.Zones = LeaseExpired, nil, nil, nil
+			r.end(LeaseExpired)
 		case r.State == Damped && e.WhenStale == Serve:
 			r.State = Ready // it stayed in use when the lease ended
 		}
+		r.narrow()
 	}
 	sortRoutes(routes)
 	withoutIdleRamps(routes)

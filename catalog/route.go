@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -52,7 +53,10 @@ type Route struct {
 	Instances []uint32
 	// Zones are the zones of Addresses or, behind a gateway, of Instances. It is nil unless the
 	// caller prefers its own zone and some zone is known.
-	Zones *Zones
+	Zones *Labels
+	// Running are the versions of the ready instances, before Versions leaves some out. It is nil if none
+	// is known, and in sidecars.
+	Running *Labels
 }
 
 // Usable tells whether lookups may take the route.
@@ -135,14 +139,19 @@ func RemoteRoute(ready, draining uint32, direct, gateway []string) Route {
 
 func reachable(r Route) Route {
 	if r.Ready == 0 {
-		r.State, r.Addresses, r.Instances, r.Zones = Empty, nil, nil, nil
+		r.end(Empty)
 	}
 	return r
 }
 
+// end gives the route a state in which it leads nowhere.
+func (r *Route) end(s RouteState) {
+	r.State, r.Addresses, r.Instances, r.Zones, r.Running = s, nil, nil, nil, nil
+}
+
 func (r *Route) equal(o *Route) bool {
 	return r.RouteSpec == o.RouteSpec && r.State == o.State && r.Local == o.Local && r.Gateway == o.Gateway && r.Ramp == o.Ramp &&
-		r.Ready == o.Ready && r.Draining == o.Draining && sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances) && r.Zones.Equal(o.Zones)
+		r.Ready == o.Ready && r.Draining == o.Draining && sameAddresses(r.Addresses, o.Addresses) && slices.Equal(r.Instances, o.Instances) && r.Zones.Equal(o.Zones) && r.Running.Equal(o.Running)
 }
 
 // sameAddresses compares fast if routes share a slice.
@@ -169,7 +178,10 @@ func (r *Route) why(app App) string {
 	case Lapsed:
 		return fmt.Sprintf("stale, %d ready when last heard; served because whenStale is serve", r.Ready) + r.suffix()
 	case Empty:
-		return "no ready instance of " + app.String() + r.suffix()
+		if r.Versions == "" {
+			return "no ready instance of " + app.String() + r.suffix()
+		}
+		return fmt.Sprintf("no ready instance of %s of version %s; of those ready, %s", app, r.Versions, cmp.Or(r.Running.String(), "none says its version"))
 	case NotExported:
 		return "does not export " + app.String() + " to the caller: no AppExport there lets it in"
 	case UnknownCluster:

@@ -101,7 +101,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 		Guards: true, Taps: c.tap != nil, Access: c.access.known(), HasOthers: c.replicas.several(), TurnedAwayMs: c.sinceTurnedAway(),
 	}
 	if ch.registers {
-		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Calls: c.instance.Calls, Draining: c.draining()}
+		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Version: c.instance.Version, Calls: c.instance.Calls, Draining: c.draining()}
 		if why := c.unwell.Load(); why != nil {
 			hello.Instance.Unwell = strings.ToValidUTF8((*why)[:min(len(*why), maxWhy)], "?")
 		}

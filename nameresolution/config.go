@@ -27,14 +27,15 @@ type config struct {
 	ResolverNamespace string           `json:"resolverNamespace"`
 	Identity          *identity.Config `json:"identity"`
 	Advertise         string           `json:"advertise"`
-	Zone              any              `json:"zone"` // text, or a zoneEnv
+	Zone              any              `json:"zone"`    // text, or a labelEnv
+	Version           any              `json:"version"` // of the app: text, or a labelEnv
 	Calls             []string         `json:"calls"`
 
 	Store  map[string]any `json:"store"`
 	Local  *localConfig   `json:"local"`
 	Domain string         `json:"domain"`
 
-	zone string // of Zone, where it is known
+	zone, version string // of Zone and Version, where they are known
 
 	Cluster        string        `json:"cluster"`
 	LastGood       string        `json:"lastGood"`
@@ -49,8 +50,8 @@ type config struct {
 	known *identity.Source // instead of Identity
 }
 
-// zoneEnv names the environment variable that has the zone.
-type zoneEnv struct {
+// labelEnv names the environment variable that has the zone or the version.
+type labelEnv struct {
 	Env string `json:"env"`
 }
 
@@ -130,9 +131,8 @@ func (c *config) checkService() (errs strict.Errors) {
 	if c.ResolverNamespace != "" {
 		errs.Merge("resolverNamespace", catalog.CheckNamespace(c.ResolverNamespace))
 	}
-	if c.Zone != nil {
-		errs = append(errs, c.readZone()...)
-	}
+	errs = append(errs, readLabel("zone", c.Zone, &c.zone, catalog.CheckZone)...)
+	errs = append(errs, readLabel("version", c.Version, &c.version, catalog.CheckVersion)...)
 	if c.Guard != "" {
 		mode, err := catalog.ParseGuardMode(c.Guard)
 		errs.Merge("guard", err)
@@ -152,26 +152,31 @@ func (c *config) readCalls(namespace string) (err error) {
 	return nil
 }
 
-// readZone takes the zone from where the configuration says.
-func (c *config) readZone() (errs strict.Errors) {
-	zone, isText := c.Zone.(string)
-	if !isText && reflect.ValueOf(c.Zone).Kind() != reflect.Map {
-		return strict.Errors{{Path: "zone", What: fmt.Sprintf("is %v", c.Zone), Fix: "write a text, or {env: NAME}"}}
+// readLabel takes a label of the instance from where the configuration says.
+func readLabel(key string, from any, to *string, check func(string) error) strict.Errors {
+	if from == nil {
+		return nil
+	}
+	label, isText := from.(string)
+	if !isText && reflect.ValueOf(from).Kind() != reflect.Map {
+		return strict.Errors{{Path: key, What: fmt.Sprintf("is %v", from), Fix: "write a text, or {env: NAME}"}}
 	}
 	if !isText {
-		var from zoneEnv
-		if errs := strict.DecodeValue("zone", c.Zone, &from); len(errs) > 0 {
+		var named labelEnv
+		if errs := strict.DecodeValue(key, from, &named); len(errs) > 0 {
 			return errs
 		}
-		if from.Env == "" {
-			return strict.Errors{{Path: "zone", What: "names no variable", Fix: "write a text, or {env: NAME}"}}
+		if named.Env == "" {
+			return strict.Errors{{Path: key, What: "names no variable", Fix: "write a text, or {env: NAME}"}}
 		}
-		zone = os.Getenv(from.Env) // empty where the platform does not know it
-	} else if zone == "" {
-		return strict.Errors{{Path: "zone", What: "is empty", Fix: "write the name of the zone, or leave the field out"}}
+		if label = os.Getenv(named.Env); label == "" {
+			return nil // the platform does not know it
+		}
+	} else if label == "" {
+		return strict.Errors{{Path: key, What: "is empty", Fix: "write the name of the " + key + ", or leave the field out"}}
 	}
-	c.zone = zone
-	return strict.Below("zone", catalog.CheckZone(zone))
+	*to = label
+	return strict.Below(key, check(label))
 }
 
 // checkStore checks what concerns running without a service.
@@ -179,7 +184,7 @@ func (c *config) checkStore() (errs strict.Errors) {
 	for _, key := range []struct {
 		name string
 		set  bool
-	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"resolverNamespace", c.ResolverNamespace != ""}, {"guard", c.Guard != ""}, {"calls", c.Calls != nil}} {
+	}{{"identity", c.Identity != nil}, {"advertise", c.Advertise != ""}, {"zone", c.Zone != nil}, {"version", c.Version != nil}, {"resolverNamespace", c.ResolverNamespace != ""}, {"guard", c.Guard != ""}, {"calls", c.Calls != nil}} {
 		if key.set {
 			errs.Add(key.name, "is for the resolver service, and there is none beside store", "leave it out")
 		}

@@ -80,6 +80,22 @@ func TestTheZoneIsTextOrInAVariable(t *testing.T) {
 	}
 }
 
+func TestTheVersionIsTextOrInAVariable(t *testing.T) {
+	t.Setenv("ISTHMUS_TEST_VERSION", "2.1.0")
+	for _, c := range []struct {
+		version       any
+		want, refused string
+	}{
+		{"1.0+build", "1.0+build", ""}, {m{"env": "ISTHMUS_TEST_VERSION"}, "2.1.0", ""}, {m{"env": "ISTHMUS_TEST_NO_VERSION"}, "", ""},
+		{2.1, "", "version: is 2.1"}, {"2.*", "", "version: has '*' at position 3"}, {"", "", "version: is empty"},
+	} {
+		got, err := parseConfig(m{"resolver": "127.0.0.1:7400", "cluster": "west", "identity": insecure(), "version": c.version})
+		if c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)) || c.refused == "" && (err != nil || got.version != c.want) {
+			t.Errorf("version %v: %+v, %v; want %q, %q", c.version, got, err, c.want, c.refused)
+		}
+	}
+}
+
 func TestCallsAreRead(t *testing.T) {
 	for _, c := range []struct {
 		calls   []any

@@ -41,14 +41,14 @@ func following(callees, instances int, span func(context.Context) trace.Span) (*
 
 func TestASidecarKnowsItsZone(t *testing.T) {
 	const own = "10.0.0.9:50001"
-	self := func(zones *catalog.Zones) *catalog.View {
+	self := func(zones *catalog.Labels) *catalog.View {
 		routes := []catalog.Route{
-			{RouteSpec: catalog.RouteSpec{Cluster: "east", Weight: 1}, Gateway: true, Ready: 1, Addresses: []string{own}, Instances: []uint32{7}, Zones: catalog.NewZones([]string{"c"})},
+			{RouteSpec: catalog.RouteSpec{Cluster: "east", Weight: 1}, Gateway: true, Ready: 1, Addresses: []string{own}, Instances: []uint32{7}, Zones: catalog.NewLabels([]string{"c"})},
 			{RouteSpec: catalog.RouteSpec{Cluster: "west", Weight: 1}, Local: true, Ready: 2, Addresses: []string{"10.0.0.8:50001", own}, Zones: zones},
 		}
 		return &catalog.View{Entries: catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: checkout, Value: catalog.NewEntry(checkout, catalog.Rule{}, routes)})}
 	}
-	known := catalog.NewZones([]string{"b", "a"})
+	known := catalog.NewLabels([]string{"b", "a"})
 	for _, c := range []struct {
 		what, configured, reached string
 		view                      *catalog.View

@@ -40,7 +40,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		app:         r.self.App,
 		// An address has one holder at a time, so it names the instance, and a sidecar
 		// that starts again takes its former place over.
-		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone, Calls: string(cfg.calls)},
+		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone, Version: cfg.version, Calls: string(cfg.calls)},
 		log:      r.log, contact: r.contact,
 		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText, anchors: identity.Fingerprints(r.opts.TrustAnchors),
 		publish: func(m *mirror) {

@@ -14,9 +14,12 @@ func instanceRules() map[string]func(*schema) {
 			s.Required = []string{"spec"}
 			s.Rules = []rule{nameRule("an instance's name", catalog.CheckInstance)}
 		},
-		"AppInstanceSpec":            func(s *schema) { s.Required = []string{"app", "address"}; keepNull(s) },
-		"AppInstanceSpec.app":        appID,
-		"AppInstanceSpec.address":    instanceAddress,
+		"AppInstanceSpec":         func(s *schema) { s.Required = []string{"app", "address"}; keepNull(s) },
+		"AppInstanceSpec.app":     appID,
+		"AppInstanceSpec.address": instanceAddress,
+		"AppInstanceSpec.version": func(s *schema) {
+			s.Pattern, s.MinLength, s.MaxLength = "^[-._+a-zA-Z0-9]+$", number(1), number(catalog.MaxVersion)
+		},
 		"AppInstanceSpec.zone":       func(s *schema) { text(s, `^[\pL\pM\pN\pP\pS ]+$`, catalog.MaxZone) },
 		"HealthCheck":                healthCheck,
 		"HealthCheck.interval":       func(s *schema) { duration(s, api.MinInterval, api.MaxInterval) },

@@ -66,7 +66,16 @@ func objectRules() map[string]func(*schema) {
 			idle := &schema{Required: []string{"weight"}, Properties: map[string]*schema{"weight": {Maximum: number(0)}}}
 			s.Not = &schema{MinItems: number(1), Items: idle}
 		},
-		"Route": func(s *schema) { s.Required = []string{"cluster"}; keepNull(s) },
+		"Route": func(s *schema) {
+			s.Required = []string{"cluster"}
+			keepNull(s)
+			// A percentage, which is no number from 1 on, of the instances of a version.
+			s.Not = &schema{Required: []string{"minReady", "versions"}, Properties: map[string]*schema{"minReady": {Pattern: "%$", Maximum: number(0)}, "versions": {MinItems: number(1)}}}
+		},
+		"Route.versions": func(s *schema) {
+			list(s, catalog.MaxVersions)
+			s.Items.Pattern, s.Items.MinLength, s.Items.MaxLength = "^[-._+*?a-zA-Z0-9]+$", number(1), number(catalog.MaxVersion)
+		},
 		"Route.cluster": func(s *schema) {
 			name(s, catalog.CheckCluster)
 			s.Not = &schema{Enum: without(reserved(), catalog.LocalCluster)}

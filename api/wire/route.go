@@ -27,6 +27,7 @@ const (
 	routeZones     protowire.Number = 14
 	routeZoneOf    protowire.Number = 15
 	routeMinReady  protowire.Number = 16
+	routeVersions  protowire.Number = 17
 )
 
 // states pairs the two enumerations. They are apart so that neither can change the
@@ -101,7 +102,7 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 		}
 		m = appendMessage(m, routeZoneOf, of)
 	}
-	return appendText(m, routeMinReady, r.MinReady.String())
+	return appendText(appendText(m, routeMinReady, r.MinReady.String()), routeVersions, string(r.Versions))
 }
 
 func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
@@ -123,7 +124,7 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 	if m.GetGateway() {
 		instances = len(m.GetInstances())
 	}
-	zones, err := catalog.ParseZones(m.GetZones(), m.GetZoneOf(), instances)
+	zones, err := catalog.ParseLabels(m.GetZones(), m.GetZoneOf(), instances)
 	if err != nil {
 		return catalog.Route{}, err
 	}
@@ -131,8 +132,12 @@ func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
 	if err != nil {
 		return catalog.Route{}, fmt.Errorf("min_ready %q %w", m.GetMinReady(), err)
 	}
+	versions, err := catalog.ParseVersions(m.GetVersions())
+	if err != nil {
+		return catalog.Route{}, err
+	}
 	return catalog.Route{
-		RouteSpec: catalog.RouteSpec{Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), MinReady: minReady}, State: s,
+		RouteSpec: catalog.RouteSpec{Cluster: m.GetCluster(), Priority: m.GetPriority(), Weight: m.GetWeight(), MinReady: minReady, Versions: versions}, State: s,
 		Local: m.GetLocal(), Gateway: m.GetGateway(), Ready: m.GetReady(), Addresses: addresses,
 		Draining: m.GetDraining(), Ramp: uint8(m.GetRamp()), Instances: m.GetInstances(), Zones: zones,
 	}, nil
@@ -167,5 +172,6 @@ func routeDecision(r *catalog.RouteDecision) *pb.RouteDecision {
 	return &pb.RouteDecision{
 		Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken || r.Share > 0, Reason: r.Reason,
 		Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault, MinReady: r.MinReady.String(),
+		Versions: string(r.Versions), Running: r.Running,
 	}
 }

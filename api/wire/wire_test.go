@@ -56,9 +56,9 @@ func ramping() *catalog.Entry {
 // inZones has zones: of addresses, and of instances behind a gateway.
 func inZones() *catalog.Entry {
 	e := ramping()
-	e.Routes[0].Zones = catalog.NewZones([]string{"a"})
+	e.Routes[0].Zones = catalog.NewLabels([]string{"a"})
 	e.Routes[1].Instances = []uint32{7, 1 << 31, 9}
-	e.Routes[1].Zones = catalog.NewZones([]string{"b", "", "a"})
+	e.Routes[1].Zones = catalog.NewLabels([]string{"b", "", "a"})
 	return e
 }
 
@@ -181,13 +181,14 @@ func TestTheDigestSeesEveryField(t *testing.T) {
 		"draining":     func(e *catalog.Entry) { e.Routes[1].Draining = 1 },
 		"damped":       func(e *catalog.Entry) { e.Routes[2].State = catalog.Damped },
 		"last resort":  func(e *catalog.Entry) { e.Routes[1].State = catalog.LastResort },
+		"versions":     func(e *catalog.Entry) { e.Routes[1].Versions = "2.*" },
 		"ramp":         func(e *catalog.Entry) { e.Routes[1].Ramp = 1 },
 		"shards":       func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(2) },
 		"more shards":  func(e *catalog.Entry) { e.Routes[1].Addresses = shardsOf(3) },
-		"zones":        func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"a", "b"}) },
-		"other zones":  func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"b", "a"}) },
-		"one zone":     func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"a", "a"}) },
-		"a zone less":  func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewZones([]string{"a", ""}) },
+		"zones":        func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewLabels([]string{"a", "b"}) },
+		"other zones":  func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewLabels([]string{"b", "a"}) },
+		"one zone":     func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewLabels([]string{"a", "a"}) },
+		"a zone less":  func(e *catalog.Entry) { e.Routes[0].Zones = catalog.NewLabels([]string{"a", ""}) },
 	}
 	seen := map[uint64]string{Digest(example()): "nothing"}
 	for what, edit := range edits {

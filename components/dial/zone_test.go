@@ -68,7 +68,7 @@ func (r *zonedInstances) caller(t *testing.T, zone string) *grpc.ClientConn {
 	t.Helper()
 	w := newTestDialer(t)
 	route := localRoute(r.addresses...)
-	route.Zones = catalog.NewZones([]string{"a", "b", "b", "b", "b", "b"})
+	route.Zones = catalog.NewLabels([]string{"a", "b", "b", "b", "b", "b"})
 	w.setRoutes(nil, route)
 	view, _ := w.View()
 	in := *view

@@ -124,6 +124,12 @@ func routes(w io.Writer, all []*v1alpha1.RouteDecision) error {
 			}
 			return ""
 		}},
+		{"VERSIONS", false, func(r *v1alpha1.RouteDecision) string {
+			if r.GetVersions() != "" {
+				return r.GetVersions() + " of " + cmp.Or(r.GetRunning(), "none")
+			}
+			return r.GetRunning()
+		}},
 		{"ZONES", false, func(r *v1alpha1.RouteDecision) string { return r.GetZones() }},
 		{"", true, func(r *v1alpha1.RouteDecision) string {
 			if r.GetTaken() {
@@ -144,7 +150,7 @@ func routes(w io.Writer, all []*v1alpha1.RouteDecision) error {
 			table[i] = append(table[i], c.value(all[i]))
 		}
 	}
-	return rows(w, heading, table, "ZONES", "SHARDS", "MINREADY", "WEIGHT")
+	return rows(w, heading, table, "VERSIONS", "ZONES", "SHARDS", "MINREADY", "WEIGHT")
 }
 
 func unlessZero(n uint32, unit string) string {

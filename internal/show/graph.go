@@ -225,7 +225,7 @@ func Draw(g *v1alpha1.GraphResponse) *Drawing {
 	d := &Drawing{}
 	notes := map[string]map[string]string{g.GetCluster(): {}}
 	for _, a := range g.GetApps() {
-		notes[g.GetCluster()][Name(a.GetApp())] = readyNote(a.GetReady())
+		notes[g.GetCluster()][Name(a.GetApp())] = readyNote(a.GetReady(), a.GetVersions())
 	}
 	put := func(cluster, app, note string) {
 		if notes[cluster] == nil {
@@ -244,7 +244,7 @@ func Draw(g *v1alpha1.GraphResponse) *Drawing {
 		for _, r := range c.GetRoutes() {
 			note := ""
 			if r.GetCluster() != g.GetCluster() {
-				note = readyNote(r.GetReady())
+				note = readyNote(r.GetReady(), r.GetVersions())
 			}
 			put(r.GetCluster(), Name(c.GetCallee()), note)
 		}
@@ -292,7 +292,13 @@ func wayOf(c *v1alpha1.GraphCall, r *v1alpha1.GraphRoute, mustBeSeen bool) Way {
 	return Taken
 }
 
-func readyNote(ready uint32) string { return number(ready) + " ready" }
+// readyNote says how many instances are ready, and of which versions.
+func readyNote(ready uint32, versions string) string {
+	return number(ready) + " ready" + after("; ", catalog.Clip(versions, maxNote))
+}
+
+// maxNote bounds the versions on a picture.
+const maxNote = 24
 
 func b2u(b bool) uint32 {
 	if b {

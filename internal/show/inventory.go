@@ -52,9 +52,10 @@ func Apps(w io.Writer, all []*v1alpha1.AppState, details bool) error {
 		Say(w, "\n%s\n", Name(a.GetApp()))
 		var table [][]string
 		for _, in := range a.GetInstances() {
-			table = append(table, []string{"  " + in.GetAddress(), in.GetSource(), InstanceShown(in), cmp.Or(in.GetZone(), "-"), in.GetId()})
+			table = append(table, []string{"  " + in.GetAddress(), in.GetSource(), InstanceShown(in), cmp.Or(in.GetZone(), "-"), cmp.Or(in.GetVersion(), "-"), in.GetId()})
 		}
-		if err := rows(w, []string{"  ADDRESS", "SOURCE", "STATE", "ZONE", "ID"}, table); err != nil {
+		heading, table := said([]string{"  ADDRESS", "SOURCE", "STATE", "ZONE", "VERSION", "ID"}, table, "VERSION")
+		if err := rows(w, heading, table); err != nil {
 			return err
 		}
 	}
@@ -88,6 +89,9 @@ func Elsewhere(a *v1alpha1.AppState) string {
 	var all []string
 	for _, i := range a.GetImports() {
 		text := fmt.Sprintf("%s %d", i.GetCluster(), i.GetReady())
+		if i.GetVersions() != "" {
+			text += " (" + i.GetVersions() + ")"
+		}
 		if i.GetStale() {
 			text += " (stale)"
 		}
@@ -116,9 +120,10 @@ func Current(s *v1alpha1.SidecarState) bool {
 func Sidecars(w io.Writer, all []*v1alpha1.SidecarState, now time.Time) error {
 	var table [][]string
 	for _, s := range all {
-		table = append(table, []string{Name(s.GetApp()), Where(s), SidecarShown(s), age(s.GetSinceUnixMs(), now), cmp.Or(s.GetZone(), "-"), cmp.Or(s.GetVersion(), "-"), cmp.Or(strings.TrimPrefix(s.GetRuntime(), "daprd "), "-"), MTLS(s), View(s)})
+		table = append(table, []string{Name(s.GetApp()), Where(s), SidecarShown(s), age(s.GetSinceUnixMs(), now), cmp.Or(s.GetZone(), "-"), cmp.Or(s.GetAppVersion(), "-"), cmp.Or(s.GetVersion(), "-"), cmp.Or(strings.TrimPrefix(s.GetRuntime(), "daprd "), "-"), MTLS(s), View(s)})
 	}
-	return rows(w, []string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "VERSION", "DAPRD", "MTLS", "VIEW"}, table, "ZONE", "VERSION", "DAPRD", "MTLS")
+	heading, table := said([]string{"APP", "ADDRESS", "STATE", "FOR", "ZONE", "APP VERSION", "VERSION", "DAPRD", "MTLS", "VIEW"}, table, "APP VERSION")
+	return rows(w, heading, table, "ZONE", "APP VERSION", "VERSION", "DAPRD", "MTLS")
 }
 
 // Where is the address that the sidecar has registered, or else where its stream comes from.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -129,6 +130,16 @@ func without(table [][]string, name string) [][]string {
 		return fewer
 	}
 	return table
+}
+
+// said is a table without one of its columns, if no row says anything there.
+func said(heading []string, table [][]string, name string) ([]string, [][]string) {
+	at := slices.Index(heading, name)
+	if slices.ContainsFunc(table, func(row []string) bool { return row[at] != "-" }) {
+		return heading, table
+	}
+	whole := without(append([][]string{heading}, table...), name)
+	return whole[0], whole[1:]
 }
 
 // leastOf are the widths that the columns of a table are made no narrower than: the first has

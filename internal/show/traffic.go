@@ -120,11 +120,11 @@ func Traffic(w io.Writer, m *v1alpha1.TrafficResponse, by string, most int) erro
 		left = len(all) - most
 		all = all[:most]
 	}
-	heading := []string{"CALLER", "CALLEE", "CLUSTER", "CALLS/S", "SUCCESS", "P50", "P95", "P99", "SHARE", "NOW", "FAILS"}
+	heading := []string{"CALLER", "CALLEE", "CLUSTER", "VERSIONS", "CALLS/S", "SUCCESS", "P50", "P95", "P99", "SHARE", "NOW", "FAILS"}
 	var table [][]string
 	for _, e := range all {
 		table = append(table, []string{
-			callerOf(e), cmp.Or(Name(e.GetCallee()), "*"), ClusterOf(e), Rate(e), Success(e), ms(e.GetP50Ms()), ms(e.GetP95Ms()), ms(e.GetP99Ms()), ShareOf(e), count(e.GetUnderWay()), faultOf(e, m.GetToUnixMs()),
+			callerOf(e), cmp.Or(Name(e.GetCallee()), "*"), ClusterOf(e), cmp.Or(e.GetVersions(), "-"), Rate(e), Success(e), ms(e.GetP50Ms()), ms(e.GetP95Ms()), ms(e.GetP99Ms()), ShareOf(e), count(e.GetUnderWay()), faultOf(e, m.GetToUnixMs()),
 		})
 	}
 	for column, of := range map[string][]string{"CALLER": {"callee", "cluster"}, "CALLEE": {"caller", "cluster"}, "CLUSTER": {"pair", "caller", "callee"}, "SHARE": {"pair", "caller", "callee", "cluster"}} {
@@ -133,7 +133,8 @@ func Traffic(w io.Writer, m *v1alpha1.TrafficResponse, by string, most int) erro
 			heading, table = whole[0], whole[1:]
 		}
 	}
-	if err := rows(w, heading, table, "P95", "P50", "NOW", "SHARE"); err != nil {
+	heading, table = said(heading, table, "VERSIONS")
+	if err := rows(w, heading, table, "VERSIONS", "P95", "P50", "NOW", "SHARE"); err != nil {
 		return err
 	}
 	var err error

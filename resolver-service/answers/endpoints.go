@@ -79,7 +79,7 @@ func (v *Inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEn
 		if !r.Usable() {
 			continue
 		}
-		host := view.Gateways.Domain.Host(app, r.Cluster)
+		host := r.ServerName(view.Gateways.Domain, app)
 		addresses := r.Addresses
 		if r.Gateway {
 			addresses = view.Gateways.Addresses[r.Cluster]

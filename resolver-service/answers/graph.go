@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -46,7 +47,7 @@ func (v *Inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingSer
 		next := &v1alpha1.GraphResponse{}
 		for i := range some {
 			a := &some[i]
-			next.Apps = append(next.Apps, &v1alpha1.GraphApp{App: wire.App(a.App), Here: a.Here, Ready: a.Ready, Selection: a.Selection, ExportedTo: a.ExportedTo})
+			next.Apps = append(next.Apps, &v1alpha1.GraphApp{App: wire.App(a.App), Here: a.Here, Ready: a.Ready, Selection: a.Selection, ExportedTo: a.ExportedTo, Versions: a.Versions})
 		}
 		if err := to.Send(next); err != nil {
 			return err
@@ -73,7 +74,7 @@ func graphCalls(v *topology.ViewUpdate) (calls []*v1alpha1.GraphCall) {
 		for i := range e.Routes {
 			r := &e.Routes[i]
 			call.Routes = append(call.Routes, &v1alpha1.GraphRoute{
-				Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, State: r.State.String(), Ready: r.Ready, Usable: r.Usable(),
+				Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, State: r.State.String(), Ready: r.Ready, Usable: r.Usable(), Versions: cmp.Or(string(r.Versions), r.Running.String()),
 			})
 		}
 		for _, share := range e.Shares() {

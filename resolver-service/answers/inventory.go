@@ -126,14 +126,14 @@ func appToWire(s *topology.AppState) *v1alpha1.AppState {
 		App: wire.App(s.App), Ready: s.Ready, Draining: s.Draining, ExportedTo: s.ExportedTo, Callers: uint32(s.Callers), Selection: s.Selection,
 	}
 	for _, i := range s.Instances {
-		w := &v1alpha1.InstanceState{Source: i.Source, Id: i.ID, Address: i.Address.String(), Draining: i.Draining, Zone: i.Zone}
+		w := &v1alpha1.InstanceState{Source: i.Source, Id: i.ID, Address: i.Address.String(), Draining: i.Draining, Zone: i.Zone, Version: i.Version}
 		if i.TakenBy != (catalog.App{}) {
 			w.TakenBy = wire.App(i.TakenBy)
 		}
 		m.Instances = append(m.Instances, w)
 	}
 	for _, i := range s.Imports {
-		m.Imports = append(m.Imports, &v1alpha1.ExportState{Cluster: i.Cluster, Ready: i.Ready, Stale: i.Stale})
+		m.Imports = append(m.Imports, &v1alpha1.ExportState{Cluster: i.Cluster, Ready: i.Ready, Stale: i.Stale, Versions: i.Versions})
 	}
 	return m
 }
@@ -175,7 +175,7 @@ func (v *Inventory) Certified() (all []*v1alpha1.CertifiedSidecar) {
 
 func sidecarToWire(s *stream.Sidecar) *v1alpha1.SidecarState {
 	m := &v1alpha1.SidecarState{
-		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Unwell: s.Unwell, Zone: s.Zone, SinceUnixMs: s.Since.UnixMilli(),
+		App: wire.App(s.App), Instance: s.Instance, State: string(s.State), Unwell: s.Unwell, Zone: s.Zone, AppVersion: s.AppVersion, SinceUnixMs: s.Since.UnixMilli(),
 		Version: s.Version, Runtime: s.Runtime, Identity: s.Identity, Revision: s.Revision, Delivered: s.Delivered, NewestRevision: s.Newest, PlainText: s.PlainText, TrustAnchors: s.Anchors, Position: s.Position,
 	}
 	if s.Address.IsValid() {

@@ -95,8 +95,9 @@ type pair struct{ caller, callee catalog.App }
 // shares are how many calls a pair makes, and where they should go. Callers of other clusters have none
 // here: their own service tells them where to call.
 type shares struct {
-	calls  uint64
-	wanted map[string]float64 // by cluster, of 1; nil: unknown
+	calls   uint64
+	wanted  map[string]float64 // by cluster, of 1; nil: unknown
+	running map[string]string  // the versions of the callee's instances, by cluster
 }
 
 func (v *Inventory) sharesOf(all []traffic.Traffic) map[pair]*shares {
@@ -110,9 +111,10 @@ func (v *Inventory) sharesOf(all []traffic.Traffic) map[pair]*shares {
 		if s == nil {
 			s = &shares{}
 			if len(of) < mostShares {
-				s.wanted = map[string]float64{}
+				s.wanted, s.running = map[string]float64{}, map[string]string{}
 				for _, r := range v.Topology.Resolve(t.Caller, t.Callee).Routes {
 					s.wanted[r.Cluster] += r.Share / 100
+					s.running[r.Cluster] = r.Running
 				}
 			}
 			of[pair{t.Caller, t.Callee}] = s
@@ -130,6 +132,7 @@ func (v *Inventory) edge(t *traffic.Traffic, over time.Duration, shares map[pair
 		if s.calls > 0 {
 			m.Share = float64(t.Calls()) / float64(s.calls)
 		}
+		m.Versions = s.running[t.Cluster]
 		if wanted, ok := s.wanted[t.Cluster]; ok {
 			m.WantedShare = &wanted
 		}

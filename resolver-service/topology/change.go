@@ -115,7 +115,8 @@ type PeerExport struct {
 	// Addresses are those of the ready instances, only between clusters on one network. One that
 	// the cluster names with two apps is neither's.
 	Addresses []string
-	Zones     *catalog.Zones // of Instances or, where there are none, of Addresses
+	Zones     *catalog.Labels // of Instances or, where there are none, of Addresses
+	Versions  *catalog.Labels // likewise
 	// Actor is set for an actor type, whose App is that of [catalog.Actors.App].
 	Actor *ActorExport
 }

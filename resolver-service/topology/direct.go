@@ -196,14 +196,14 @@ func (im *imports) directChanged(p pair) (withheld bool) {
 		return false
 	}
 	before := export.direct()
-	export.left, export.zones, export.refused = nil, export.Zones, 0
+	export.left, export.zones, export.versions, export.refused = nil, export.Zones, export.Versions, 0
 	if im.onNetwork(p.cluster) {
 		var left []string
 		left, export.refused, withheld = im.leftOf(p, export.Addresses)
 		if len(left) < len(export.Addresses) {
 			left = slices.Clip(left)
 			export.left = &left
-			export.zones = zonesLeft(export.Zones, export.Addresses, left)
+			export.zones, export.versions = labelsLeft(export.Zones, export.Addresses, left), labelsLeft(export.Versions, export.Addresses, left)
 		}
 	}
 	if !slices.Equal(before, export.direct()) {

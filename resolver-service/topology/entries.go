@@ -88,6 +88,9 @@ func (w *callerReachability) Local() catalog.Route {
 	if w.prefer {
 		r.Zones = w.callee.zones
 	}
+	if r.Ready > 0 {
+		r.Running = w.callee.versions
+	}
 	r.Ramp = w.ramps.percent("", w.callee, w.serve)
 	return r
 }
@@ -131,11 +134,14 @@ func (w *callerReachability) Remote(name string) catalog.Route {
 		r.Instances = export.Instances
 	}
 	switch {
-	case !w.prefer || r.State != catalog.Ready:
+	case r.State != catalog.Ready:
 	case !r.Gateway:
-		r.Zones = export.zones
+		r.Zones, r.Running = export.zones, export.versions
 	case len(r.Instances) > 0:
-		r.Zones = export.Zones
+		r.Zones, r.Running = export.Zones, export.Versions
+	}
+	if !w.prefer {
+		r.Zones = nil
 	}
 	r.Ramp = w.ramps.percent(name, w.callee, w.serve)
 	switch {

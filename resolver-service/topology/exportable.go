@@ -13,10 +13,10 @@ import (
 
 // exportableInstances is what of an app's ready instances may be exported.
 type exportableInstances struct {
-	ready  []string
-	tokens []uint32 // of ready; nil before they are asked for
-	zones  *catalog.Zones
-	kept   Kept
+	ready             []string
+	zones, versions   *catalog.Labels
+	tokens, versioned []uint32 // of ready, see catalog.VersionTokens; nil before they are asked for
+	kept              Kept
 }
 
 // Kept are addresses that the rules keep from being used, where an operator would expect them.
@@ -53,13 +53,16 @@ func (k *Kept) String() string {
 // mostly all, and then the same slice. It is asked for exported apps alone.
 func (x *exportTables) exportable(n *node) []string { return x.exportableOf(n).ready }
 
-// tokensOf are what the exportable instances are called, for everyone the same slice.
-func (x *exportTables) tokensOf(n *node) []uint32 {
+// tokensOf are what the exportable instances are called, for everyone the same slices.
+func (x *exportTables) tokensOf(n *node) (tokens, versioned []uint32) {
 	out := x.exportableOf(n)
 	if out.tokens == nil {
 		out.tokens = catalog.InstanceTokens(out.ready)
+		if out.versioned = catalog.VersionTokens(out.tokens, out.versions); out.versioned == nil {
+			out.tokens = nil
+		}
 	}
-	return out.tokens
+	return out.tokens, out.versioned
 }
 
 func (x *exportTables) exportableOf(n *node) *exportableInstances {
@@ -82,7 +85,7 @@ func (x *exportTables) exportableOf(n *node) *exportableInstances {
 			out.ready = append(out.ready, text)
 		}
 	}
-	out.zones = zonesLeft(n.zones, n.ready, out.ready)
+	out.zones, out.versions = labelsLeft(n.zones, n.ready, out.ready), labelsLeft(n.versions, n.ready, out.ready)
 	n.exportable = out
 	return out
 }

@@ -34,19 +34,17 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 		return nil
 	}
 	ready := x.exportable(n)
-	export := &PeerExport{
-		App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready))),
-		Instances: x.tokensOf(n),
-	}
+	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready)))}
+	export.Instances, _ = x.tokensOf(n)
 	if c := x.clusters[peer]; c != nil && x.onNetwork(c) {
 		export.Addresses = ready
 	}
-	if n.exportable.zones != nil {
-		export.Zones = n.exportable.zones
+	if of := n.exportable; of.zones != nil || of.versions != nil {
+		export.Zones, export.Versions = of.zones, of.versions
 		if len(export.Addresses) > 0 {
-			export.Instances = nil // a peer takes zones of one of the two
-		} else if len(export.Instances) > 0 {
-			export.Zones = n.exportable.zones.First(len(export.Instances))
+			export.Instances = nil // a peer takes labels of one of the two
+		} else {
+			export.Zones, export.Versions = of.zones.First(len(export.Instances)), of.versions.First(len(export.Instances))
 		}
 	}
 	return export
@@ -133,9 +131,13 @@ func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*
 			if had {
 				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
 			}
-		case !had || !slices.Equal(old.Instances, x.exportable(now)):
+		default:
 			ready := x.exportable(now)
-			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready))), Tokens: x.tokensOf(now)}
+			tokens, versioned := x.tokensOf(now)
+			if had && slices.Equal(old.Instances, ready) && slices.Equal(old.Versioned, versioned) {
+				continue
+			}
+			next := &catalog.Backend{App: n.app, Instances: ready, Shards: assign(old, ready, shardsOf(len(ready))), Tokens: tokens, Versioned: versioned}
 			edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Value: next})
 		}
 	}

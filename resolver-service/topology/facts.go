@@ -41,6 +41,23 @@ func (f Facts) Runs(app catalog.App) bool {
 	return n != nil && len(n.instances) > 0
 }
 
+// Versions are those of an app's instances that are ready in a cluster, which may be this one. They
+// are known of instances here, and of apps that a cluster exports to this one.
+func (f Facts) Versions(cluster string, app catalog.App) (running *catalog.Labels, known bool) {
+	n := f.g.apps[app]
+	switch {
+	case n == nil:
+		return nil, false
+	case f.g.isHere(cluster):
+		return n.versions, len(n.ready) > 0
+	}
+	export := n.remote.of(cluster)
+	if export == nil {
+		return nil, false
+	}
+	return export.Versions, export.Ready > 0
+}
+
 // ConsulAPI is the source of sidecars that register by Consul's API, as Dapr's own do.
 const ConsulAPI = "consulapi"
 

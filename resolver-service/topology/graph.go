@@ -47,7 +47,8 @@ type node struct {
 	instances  []instance            // by source and ID
 	ready      []string              // "ip:port", sorted; replaced, never changed
 	draining   uint32                // instances that take no new calls
-	zones      *catalog.Zones        // of those ready
+	zones      *catalog.Labels       // of those ready
+	versions   *catalog.Labels       // of those ready
 	exportable *exportableInstances  // those of ready that may be exported; nil until it is asked for
 	local      *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans      []*catalog.Plan       // other plans to this app, for callers to share
@@ -85,7 +86,9 @@ type instance struct {
 type origin struct {
 	source string
 	zone   string // where the instance runs; empty where that is not known
-	calls  catalog.Calls
+	// version is that of its app; empty where that is not known.
+	version string
+	calls   catalog.Calls
 	// account is the Kubernetes service account.
 	account string
 }

@@ -133,7 +133,7 @@ func (e *PeerExport) addresses() []string {
 // same tells whether two exports say the same.
 func (e *PeerExport) same(o *PeerExport) bool {
 	return e.App == o.App && e.Ready == o.Ready && e.Draining == o.Draining && e.Shards == o.Shards &&
-		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones) &&
+		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones) && e.Versions.Equal(o.Versions) &&
 		(e.Actor == nil) == (o.Actor == nil) && (e.Actor == nil || *e.Actor == *o.Actor)
 }
 

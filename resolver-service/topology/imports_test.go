@@ -12,11 +12,12 @@ func TestSameExport(t *testing.T) {
 	whole := PeerExport{
 		App:   catalog.App{Namespace: "shop", ID: "orders"},
 		Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 3, Draining: 1, Shards: 3, Addresses: []string{"10.0.0.1:50002"},
-		Instances: []uint32{7}, Zones: catalog.NewZones([]string{"a"}), Actor: &ActorExport{Object: "cart"},
+		Instances: []uint32{7}, Zones: catalog.NewLabels([]string{"a"}), Versions: catalog.NewLabels([]string{"2.1"}), Actor: &ActorExport{Object: "cart"},
 	}
 	copied := whole
 	copied.Allow, copied.Addresses = []catalog.Allow{{Cluster: "west"}}, []string{"10.0.0.1:50002"}
-	copied.Instances, copied.Zones, copied.Actor = []uint32{7}, catalog.NewZones([]string{"a"}), &ActorExport{Object: "cart"}
+	copied.Instances, copied.Zones, copied.Actor = []uint32{7}, catalog.NewLabels([]string{"a"}), &ActorExport{Object: "cart"}
+	copied.Versions = catalog.NewLabels([]string{"2.1"})
 	if !whole.same(&copied) {
 		t.Error("an export is not the same as a copy of it")
 	}

@@ -60,7 +60,7 @@ func (o *ownership) putInstance(c *InstanceChange, i *catalog.Instance) {
 	at, found := n.find(c.Source, i.ID)
 	now := instance{
 		id: i.ID, ip: i.Address.Addr().Unmap(), port: i.Address.Port(), draining: i.Draining,
-		rank: rankOf(c.Rank, i), since: i.Since, origin: unique.Make(origin{c.Source, knownZone(i.Zone), i.Calls, i.Account}),
+		rank: rankOf(c.Rank, i), since: i.Since, origin: unique.Make(origin{c.Source, checked(i.Zone, catalog.CheckZone), checked(i.Version, catalog.CheckVersion), i.Calls, i.Account}),
 	}
 	if !found {
 		n.instances = inserted(n.instances, at, now)
@@ -136,13 +136,15 @@ func (g *Graph) instancesChanged(n *node, before bool) (withheld bool) {
 	g.dirty.present(n)
 	g.selections.reselect(n)
 	ready, draining, withheld := g.owners.readyAddresses(n)
-	zones := n.zonesOf(ready)
-	if slices.Equal(ready, n.ready) && draining == n.draining && zones.Equal(n.zones) {
+	zones := n.labelsOf(ready, func(o origin) string { return o.zone })
+	versions := n.labelsOf(ready, func(o origin) string { return o.version })
+	if slices.Equal(ready, n.ready) && draining == n.draining && zones.Equal(n.zones) && versions.Equal(n.versions) {
 		return withheld
 	}
 	g.noteOutage(n, len(ready) > 0, withheld)
 	g.counts.Draining += int(draining) - int(n.draining)
-	n.ready, n.draining, n.zones, n.local, n.plans, n.exportable = ready, draining, zones, nil, nil, nil
+	n.ready, n.draining, n.zones, n.versions = ready, draining, zones, versions
+	n.local, n.plans, n.exportable = nil, nil, nil
 	if g.saved == nil {
 		g.ramps.localRamp(n, before)
 	}

@@ -27,6 +27,7 @@ type InstanceState struct {
 	Address  netip.AddrPort
 	Draining bool
 	Zone     string
+	Version  string
 	TakenBy  catalog.App // the app whose address it is, if that is another
 }
 
@@ -35,6 +36,8 @@ type ImportState struct {
 	Cluster string
 	Ready   uint32
 	Stale   bool // the cluster's lease has ended, or is damped
+	// Versions are those of its instances that are ready.
+	Versions string
 }
 
 // Inventory answers questions about the topology, for people and for parts that act on all of it.
@@ -95,7 +98,7 @@ func (g *Graph) state(n *node) AppState {
 	for i := range n.instances {
 		in := &n.instances[i]
 		from := in.origin.Value()
-		one := InstanceState{Source: from.source, ID: in.id, Address: in.address(), Draining: in.draining, Zone: from.zone}
+		one := InstanceState{Source: from.source, ID: in.id, Address: in.address(), Draining: in.draining, Zone: from.zone, Version: from.version}
 		if owner := g.owners.owner(one.Address); owner != nil && owner != n {
 			one.TakenBy = owner.app
 		}
@@ -104,7 +107,7 @@ func (g *Graph) state(n *node) AppState {
 	for i := range n.remote {
 		r := &n.remote[i]
 		c := g.clusters[r.cluster]
-		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed})
+		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed, Versions: r.Versions.String()})
 	}
 	s.ExportedTo = g.exportedTo(n)
 	return s

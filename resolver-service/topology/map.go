@@ -25,6 +25,7 @@ type MapApp struct {
 	Ready      uint32
 	Selection  bool
 	ExportedTo []string // see [AppState]
+	Versions   string   // of the instances that are ready here
 }
 
 // MapCluster is another cluster.
@@ -71,7 +72,7 @@ func (v Inventory) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 }
 
 func (ns *nodes) onMap(n *node) MapApp {
-	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, ns.exportedTo(n)}
+	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, ns.exportedTo(n), n.versions.String()}
 }
 
 func (c *cluster) onMap() MapCluster { return MapCluster{c.name, c.object != nil, c.state()} }

@@ -168,12 +168,12 @@ func appGateways(r *rand.Rand) []catalog.AppGateway {
 	return []catalog.AppGateway{{App: app("a"), Address: fmt.Sprintf("10.9.1.%d:50002", r.IntN(3))}}
 }
 
-func randomZones(r *rand.Rand, instances int) *catalog.Zones {
+func randomLabels(r *rand.Rand, instances int) *catalog.Labels {
 	of := make([]string, instances)
 	for i := range of {
 		of[i] = []string{"", "a", "b"}[r.IntN(3)]
 	}
-	return catalog.NewZones(of)
+	return catalog.NewLabels(of)
 }
 
 func randomChange(r *rand.Rand) Change {
@@ -209,7 +209,9 @@ func randomChange(r *rand.Rand) Change {
 		for _, callee := range r.Perm(len(ids))[:r.IntN(len(ids))] {
 			e := calls(ids[callee])
 			for _, cluster := range []string{"local", name()}[:r.IntN(3)] {
-				e.Routes = append(e.Routes, via(cluster, uint32(r.IntN(2)), uint32(r.IntN(3))))
+				route := via(cluster, uint32(r.IntN(2)), uint32(r.IntN(3)))
+				route.Versions = []catalog.Versions{"", "a", "?"}[r.IntN(3)]
+				e.Routes = append(e.Routes, route)
 			}
 			e.WhenStale = catalog.WhenStale(r.IntN(2))
 			e.Locality = catalog.Locality(r.IntN(3))
@@ -240,10 +242,10 @@ func randomChange(r *rand.Rand) Change {
 			e.Addresses = append(e.Addresses, named(r, 7)+":50002")
 			e.Ready = uint32(len(e.Addresses))
 		}
-		e.Zones = randomZones(r, len(e.Addresses))
+		e.Zones, e.Versions = randomLabels(r, len(e.Addresses)), randomLabels(r, len(e.Addresses))
 		if len(e.Addresses) == 0 && r.IntN(2) == 0 {
 			e.Instances = []uint32{7, 8, 9}[:e.Ready]
-			e.Zones = randomZones(r, len(e.Instances))
+			e.Zones, e.Versions = randomLabels(r, len(e.Instances)), randomLabels(r, len(e.Instances))
 		}
 		return says(name(), e)
 	case 9:
@@ -254,7 +256,7 @@ func randomChange(r *rand.Rand) Change {
 	default:
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("%s:5000%d", named(r, 5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0
-		i.Zone = []string{"", "a", "b"}[r.IntN(3)]
+		i.Zone, i.Version = []string{"", "a", "b"}[r.IntN(3)], []string{"", "a", "b"}[r.IntN(3)]
 		i.Since, i.Unverified = int64(r.IntN(4)), r.IntN(4) == 0
 		from := source()
 		rank := map[string]Rank{"stream": Live, "other": Live, "static": Written, "pods": Scheduled}[from]

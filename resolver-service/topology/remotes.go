@@ -10,13 +10,13 @@ import (
 // imported is an app that another cluster exports to this one.
 type imported struct {
 	*PeerExport
-	cluster string
-	gateway []string       // its addresses there, for all callers to share; see imported.behind
-	port    string         // of them
-	left    *[]string      // of its addresses those that are not another app's, nor refused; nil: all
-	zones   *catalog.Zones // of the addresses that are left
-	refused uint32         // of its addresses those that may not be called without a gateway
-	allowed allowed        // of many entries of Allow; nil until it is asked for
+	cluster         string
+	gateway         []string        // its addresses there, for all callers to share; see imported.behind
+	port            string          // of them
+	left            *[]string       // of its addresses those that are not another app's, nor refused; nil: all
+	zones, versions *catalog.Labels // of the addresses that are left
+	refused         uint32          // of its addresses those that may not be called without a gateway
+	allowed         allowed         // of many entries of Allow; nil until it is asked for
 }
 
 // direct are the addresses of the instances there, for a cluster on one network.
@@ -109,7 +109,7 @@ func (r remotes) of(cluster string) *imported {
 }
 
 func (r *remotes) put(cluster string, export *PeerExport) {
-	next := imported{PeerExport: export, cluster: cluster, zones: export.Zones}
+	next := imported{PeerExport: export, cluster: cluster, zones: export.Zones, versions: export.Versions}
 	at, found := r.find(cluster)
 	if found {
 		if old := &(*r)[at]; old.allowed != nil && slices.Equal(old.Allow, export.Allow) {

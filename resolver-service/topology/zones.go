@@ -6,21 +6,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
-// knownZone is a zone as a source names it. One that can't be told on is not known.
-func knownZone(name string) string {
-	if catalog.CheckZone(name) != nil {
+// checked is a zone or a version as a source names it. One that can't be told on is not known.
+func checked(name string, check func(string) error) string {
+	if check(name) != nil {
 		return ""
 	}
 	return name
 }
 
-// zonesOf are the zones of an app's ready addresses, which are sorted. Of several
+// labelsOf are the zones or the versions of an app's ready addresses, which are sorted. Of several
 // instances at an address, the one with the strongest claim counts.
-func (n *node) zonesOf(ready []string) *catalog.Zones {
+func (n *node) labelsOf(ready []string, label func(origin) string) *catalog.Labels {
 	var best []*instance
 	for i := range n.instances {
 		is := &n.instances[i]
-		if is.origin.Value().zone == "" {
+		if label(is.origin.Value()) == "" {
 			continue
 		}
 		at, found := slices.BinarySearch(ready, is.text())
@@ -40,16 +40,16 @@ func (n *node) zonesOf(ready []string) *catalog.Zones {
 	names := make([]string, len(best))
 	for i, is := range best {
 		if is != nil {
-			names[i] = is.origin.Value().zone
+			names[i] = label(is.origin.Value())
 		}
 	}
-	return catalog.NewZones(names)
+	return catalog.NewLabels(names)
 }
 
-// zonesLeft are the zones of some of an app's addresses, which are in their order among all.
-func zonesLeft(zones *catalog.Zones, all, left []string) *catalog.Zones {
-	if zones == nil || len(left) == len(all) {
-		return zones
+// labelsLeft are the labels of some of an app's addresses, which are in their order among all.
+func labelsLeft(labels *catalog.Labels, all, left []string) *catalog.Labels {
+	if labels == nil || len(left) == len(all) {
+		return labels
 	}
 	places := make([]int, 0, len(left))
 	for i, address := range all {
@@ -57,7 +57,7 @@ func zonesLeft(zones *catalog.Zones, all, left []string) *catalog.Zones {
 			places = append(places, i)
 		}
 	}
-	return zones.Of(places)
+	return labels.Of(places)
 }
 
 // prefers tells whether a caller may prefer instances of its own zone, of any app.

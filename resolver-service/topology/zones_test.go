@@ -113,7 +113,7 @@ func TestZonesAreToldToPeers(t *testing.T) {
 }
 
 func TestZonesOfPeers(t *testing.T) {
-	zones := catalog.NewZones([]string{"a", "b"})
+	zones := catalog.NewLabels([]string{"a", "b"})
 	gateway, direct := has("orders", 2), has("orders", 2)
 	gateway.Instances, gateway.Zones = []uint32{7, 8}, zones
 	direct.Addresses, direct.Zones = []string{"10.2.0.1:1", "10.2.0.2:1"}, zones

@@ -489,7 +489,10 @@ type Route struct {
 	// How many instances must be ready for the route to take all calls that are due to it: a number
 	// such as 3, or a percentage such as "50%" of the instances that are known, ready or not. With
 	// fewer, the share that is missing goes to the next priority. 1 to 100000, or "1%" to "100%"; none by default.
-	MinReady      string `protobuf:"bytes,4,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
+	MinReady string `protobuf:"bytes,4,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
+	// Only the instances whose version matches one of these: such as "2.1.0" or "2.*", where * stands for
+	// any characters and ? for one. An instance that says no version matches none. Omitted: all instances.
+	Versions      []string `protobuf:"bytes,5,rep,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -550,6 +553,13 @@ func (x *Route) GetMinReady() string {
 		return x.MinReady
 	}
 	return ""
+}
+
+func (x *Route) GetVersions() []string {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
 }
 
 // Cluster is a cluster that this one can reach.
@@ -1293,7 +1303,10 @@ type AppInstanceSpec struct {
 	// compare it with theirs.
 	Zone string `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	// How it is found out whether it is ready. Omitted: it always is.
-	Check         *HealthCheck `protobuf:"bytes,4,opt,name=check,proto3" json:"check,omitempty"`
+	Check *HealthCheck `protobuf:"bytes,4,opt,name=check,proto3" json:"check,omitempty"`
+	// The version of the app that runs there: up to 63 letters, digits, '.', '-', '_' and '+'. Routes may
+	// name versions.
+	Version       string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1354,6 +1367,13 @@ func (x *AppInstanceSpec) GetCheck() *HealthCheck {
 		return x.Check
 	}
 	return nil
+}
+
+func (x *AppInstanceSpec) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
 }
 
 // HealthCheck asks an instance, from each replica of the resolver service, whether it
@@ -1674,12 +1694,13 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x04hash\x18\x06 \x01(\v2\x16.isthmus.v1alpha1.HashR\x04hash\"6\n" +
 	"\x04Hash\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\tR\x06header\x12\x16\n" +
-	"\x06source\x18\x02 \x01(\tR\x06source\"\x82\x01\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\"\x9e\x01\n" +
 	"\x05Route\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x1b\n" +
 	"\x06weight\x18\x03 \x01(\rH\x00R\x06weight\x88\x01\x01\x12\x1b\n" +
-	"\tmin_ready\x18\x04 \x01(\tR\bminReadyB\t\n" +
+	"\tmin_ready\x18\x04 \x01(\tR\bminReady\x12\x1a\n" +
+	"\bversions\x18\x05 \x03(\tR\bversionsB\t\n" +
 	"\a_weight\"\xa9\x01\n" +
 	"\aCluster\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
@@ -1734,12 +1755,13 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x125\n" +
-	"\x04spec\x18\x04 \x01(\v2!.isthmus.v1alpha1.AppInstanceSpecR\x04spec\"\x86\x01\n" +
+	"\x04spec\x18\x04 \x01(\v2!.isthmus.v1alpha1.AppInstanceSpecR\x04spec\"\xa0\x01\n" +
 	"\x0fAppInstanceSpec\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x123\n" +
-	"\x05check\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.HealthCheckR\x05check\"\xa1\x02\n" +
+	"\x05check\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.HealthCheckR\x05check\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\"\xa1\x02\n" +
 	"\vHealthCheck\x12,\n" +
 	"\x03tcp\x18\x01 \x01(\v2\x1a.isthmus.v1alpha1.TCPCheckR\x03tcp\x12/\n" +
 	"\x04http\x18\x02 \x01(\v2\x1b.isthmus.v1alpha1.HTTPCheckR\x04http\x12/\n" +

@@ -482,6 +482,7 @@ type Instance struct {
 	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`          // where it runs; empty where it does not know
 	Calls         string                 `protobuf:"bytes,5,opt,name=calls,proto3" json:"calls,omitempty"`        // what it declares to call: "namespace/app-id", sorted, separated by commas
 	Unwell        string                 `protobuf:"bytes,6,opt,name=unwell,proto3" json:"unwell,omitempty"`      // why its app can't take calls, where that is why it drains
+	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`    // of its app; empty where it says none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,6 +555,13 @@ func (x *Instance) GetCalls() string {
 func (x *Instance) GetUnwell() string {
 	if x != nil {
 		return x.Unwell
+	}
+	return ""
+}
+
+func (x *Instance) GetVersion() string {
+	if x != nil {
+		return x.Version
 	}
 	return ""
 }
@@ -2294,7 +2302,9 @@ type ViewRoute struct {
 	Zones  []string `protobuf:"bytes,14,rep,name=zones,proto3" json:"zones,omitempty"`
 	ZoneOf []byte   `protobuf:"bytes,15,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
 	// As in the selection.
-	MinReady      string `protobuf:"bytes,16,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
+	MinReady string `protobuf:"bytes,16,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
+	// As in the selection, separated by commas. The instances here are those that match.
+	Versions      string `protobuf:"bytes,17,opt,name=versions,proto3" json:"versions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2437,6 +2447,13 @@ func (x *ViewRoute) GetZoneOf() []byte {
 func (x *ViewRoute) GetMinReady() string {
 	if x != nil {
 		return x.MinReady
+	}
+	return ""
+}
+
+func (x *ViewRoute) GetVersions() string {
+	if x != nil {
+		return x.Versions
 	}
 	return ""
 }
@@ -2651,6 +2668,8 @@ type RouteDecision struct {
 	Share         float64 `protobuf:"fixed64,13,opt,name=share,proto3" json:"share,omitempty"`                     // of the lookups, in percent
 	Fault         string  `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`                       // why the caller's calls by it fail, as far as the service knows
 	MinReady      string  `protobuf:"bytes,15,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"` // as in the selection; with fewer ready it takes less than its share
+	Versions      string  `protobuf:"bytes,16,opt,name=versions,proto3" json:"versions,omitempty"`                 // as in the selection, separated by commas; other instances take none of its calls
+	Running       string  `protobuf:"bytes,17,opt,name=running,proto3" json:"running,omitempty"`                   // the versions of all instances that are ready there, for people; empty if none says one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2786,6 +2805,20 @@ func (x *RouteDecision) GetFault() string {
 func (x *RouteDecision) GetMinReady() string {
 	if x != nil {
 		return x.MinReady
+	}
+	return ""
+}
+
+func (x *RouteDecision) GetVersions() string {
+	if x != nil {
+		return x.Versions
+	}
+	return ""
+}
+
+func (x *RouteDecision) GetRunning() string {
+	if x != nil {
+		return x.Running
 	}
 	return ""
 }
@@ -4405,6 +4438,7 @@ type GraphApp struct {
 	Ready         uint32                 `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	Selection     bool                   `protobuf:"varint,4,opt,name=selection,proto3" json:"selection,omitempty"`                    // it has AppEndpoints
 	ExportedTo    []string               `protobuf:"bytes,5,rep,name=exported_to,json=exportedTo,proto3" json:"exported_to,omitempty"` // "*" for any cluster
+	Versions      string                 `protobuf:"bytes,6,opt,name=versions,proto3" json:"versions,omitempty"`                       // of the instances that are ready here, for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4472,6 +4506,13 @@ func (x *GraphApp) GetExportedTo() []string {
 		return x.ExportedTo
 	}
 	return nil
+}
+
+func (x *GraphApp) GetVersions() string {
+	if x != nil {
+		return x.Versions
+	}
+	return ""
 }
 
 // GraphCluster is another cluster.
@@ -4653,8 +4694,9 @@ type GraphRoute struct {
 	Weight        uint32                 `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
 	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // ready, stale, or why it is not used, as in RouteDecision
 	Ready         uint32                 `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
-	Usable        bool                   `protobuf:"varint,6,opt,name=usable,proto3" json:"usable,omitempty"` // it has an address
-	Taken         bool                   `protobuf:"varint,7,opt,name=taken,proto3" json:"taken,omitempty"`   // lookups take it now
+	Usable        bool                   `protobuf:"varint,6,opt,name=usable,proto3" json:"usable,omitempty"`    // it has an address
+	Taken         bool                   `protobuf:"varint,7,opt,name=taken,proto3" json:"taken,omitempty"`      // lookups take it now
+	Versions      string                 `protobuf:"bytes,8,opt,name=versions,proto3" json:"versions,omitempty"` // that it leads to, as the selection has them; where that names none, those that are ready, for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4736,6 +4778,13 @@ func (x *GraphRoute) GetTaken() bool {
 		return x.Taken
 	}
 	return false
+}
+
+func (x *GraphRoute) GetVersions() string {
+	if x != nil {
+		return x.Versions
+	}
+	return ""
 }
 
 type TapRequest struct {
@@ -5149,6 +5198,7 @@ type TrafficEdge struct {
 	WantedShare   *float64       `protobuf:"fixed64,14,opt,name=wanted_share,json=wantedShare,proto3,oneof" json:"wanted_share,omitempty"` // that weights and readiness make now; absent where no lookup leads there
 	Fault         *CallFault     `protobuf:"bytes,15,opt,name=fault,proto3" json:"fault,omitempty"`                                        // the worst that holds now
 	Steps         []*CallTraffic `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`                                        // the oldest first, those without calls empty
+	Versions      string         `protobuf:"bytes,17,opt,name=versions,proto3" json:"versions,omitempty"`                                  // of the callee's instances that are ready in the cluster now, for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5293,6 +5343,13 @@ func (x *TrafficEdge) GetSteps() []*CallTraffic {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *TrafficEdge) GetVersions() string {
+	if x != nil {
+		return x.Versions
+	}
+	return ""
 }
 
 type CallsRequest struct {
@@ -6081,6 +6138,7 @@ type InstanceState struct {
 	Draining      bool                   `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
 	Zone          string                 `protobuf:"bytes,5,opt,name=zone,proto3" json:"zone,omitempty"`
 	TakenBy       *App                   `protobuf:"bytes,6,opt,name=taken_by,json=takenBy,proto3" json:"taken_by,omitempty"` // the app whose address it is, where that is another
+	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`                // of the app
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6157,12 +6215,20 @@ func (x *InstanceState) GetTakenBy() *App {
 	return nil
 }
 
+func (x *InstanceState) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // ExportState is an app in another cluster.
 type ExportState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	Ready         uint32                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
-	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"` // the cluster's lease has run out
+	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`      // the cluster's lease has run out
+	Versions      string                 `protobuf:"bytes,4,opt,name=versions,proto3" json:"versions,omitempty"` // of the instances that are ready there, for people
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6216,6 +6282,13 @@ func (x *ExportState) GetStale() bool {
 		return x.Stale
 	}
 	return false
+}
+
+func (x *ExportState) GetVersions() string {
+	if x != nil {
+		return x.Versions
+	}
+	return ""
 }
 
 type SidecarsRequest struct {
@@ -6366,6 +6439,7 @@ type SidecarState struct {
 	Delivered      bool                   `protobuf:"varint,12,opt,name=delivered,proto3" json:"delivered,omitempty"`                                 // the client has read what was sent
 	TrustAnchors   []string               `protobuf:"bytes,15,rep,name=trust_anchors,json=trustAnchors,proto3" json:"trust_anchors,omitempty"`        // SHA-256 of each of its roots, in hexadecimal; none if it does not say
 	Position       string                 `protobuf:"bytes,16,opt,name=position,proto3" json:"position,omitempty"`                                    // its place among all of the replica, for SidecarsRequest.after
+	AppVersion     string                 `protobuf:"bytes,18,opt,name=app_version,json=appVersion,proto3" json:"app_version,omitempty"`              // of its app
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6515,6 +6589,13 @@ func (x *SidecarState) GetTrustAnchors() []string {
 func (x *SidecarState) GetPosition() string {
 	if x != nil {
 		return x.Position
+	}
+	return ""
+}
+
+func (x *SidecarState) GetAppVersion() string {
+	if x != nil {
+		return x.AppVersion
 	}
 	return ""
 }
@@ -7535,7 +7616,10 @@ type Export struct {
 	Zones  []string `protobuf:"bytes,9,rep,name=zones,proto3" json:"zones,omitempty"`
 	ZoneOf []byte   `protobuf:"bytes,10,opt,name=zone_of,json=zoneOf,proto3" json:"zone_of,omitempty"`
 	// Of an actor type, whose app-id is "actor/" and the type; the rest but allow is 0 then.
-	Actor         *ActorExport `protobuf:"bytes,11,opt,name=actor,proto3" json:"actor,omitempty"`
+	Actor *ActorExport `protobuf:"bytes,11,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The versions of instances or, where there are none, of addresses, as zones and zone_of.
+	Versions      []string `protobuf:"bytes,12,rep,name=versions,proto3" json:"versions,omitempty"`
+	VersionOf     []byte   `protobuf:"bytes,13,opt,name=version_of,json=versionOf,proto3" json:"version_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7643,6 +7727,20 @@ func (x *Export) GetZoneOf() []byte {
 func (x *Export) GetActor() *ActorExport {
 	if x != nil {
 		return x.Actor
+	}
+	return nil
+}
+
+func (x *Export) GetVersions() []string {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *Export) GetVersionOf() []byte {
+	if x != nil {
+		return x.VersionOf
 	}
 	return nil
 }
@@ -12431,14 +12529,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0eturned_away_ms\x18\r \x01(\x04R\fturnedAwayMs\x12\x12\n" +
 	"\x04taps\x18\x0e \x01(\bR\x04taps\"\f\n" +
 	"\n" +
-	"TurnedAway\"\x92\x01\n" +
+	"TurnedAway\"\xac\x01\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x12\n" +
 	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x14\n" +
 	"\x05calls\x18\x05 \x01(\tR\x05calls\x12\x16\n" +
-	"\x06unwell\x18\x06 \x01(\tR\x06unwell\"H\n" +
+	"\x06unwell\x18\x06 \x01(\tR\x06unwell\x12\x18\n" +
+	"\aversion\x18\a \x01(\tR\aversion\"H\n" +
 	"\x05Known\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"\a\n" +
@@ -12580,7 +12679,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x123\n" +
 	"\x06routes\x18\x03 \x03(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x06routes\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04hash\x18\x05 \x01(\tR\x04hash\"\x89\x05\n" +
+	"\x04hash\x18\x05 \x01(\tR\x04hash\"\xa5\x05\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -12598,7 +12697,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06damped\x18\r \x01(\bR\x06damped\x12\x14\n" +
 	"\x05zones\x18\x0e \x03(\tR\x05zones\x12\x17\n" +
 	"\azone_of\x18\x0f \x01(\fR\x06zoneOf\x12\x1b\n" +
-	"\tmin_ready\x18\x10 \x01(\tR\bminReady\"\xc6\x01\n" +
+	"\tmin_ready\x18\x10 \x01(\tR\bminReady\x12\x1a\n" +
+	"\bversions\x18\x11 \x01(\tR\bversions\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -12625,7 +12725,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06routes\x18\b \x03(\v2\x1f.isthmus.v1alpha1.RouteDecisionR\x06routes\x12\x14\n" +
 	"\x05notes\x18\t \x03(\tR\x05notes\x128\n" +
 	"\x06probes\x18\n" +
-	" \x03(\v2 .isthmus.v1alpha1.ProbedEndpointR\x06probes\"\xf6\x02\n" +
+	" \x03(\v2 .isthmus.v1alpha1.ProbedEndpointR\x06probes\"\xac\x03\n" +
 	"\rRouteDecision\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -12642,7 +12742,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05zones\x18\f \x01(\tR\x05zones\x12\x14\n" +
 	"\x05share\x18\r \x01(\x01R\x05share\x12\x14\n" +
 	"\x05fault\x18\x0e \x01(\tR\x05fault\x12\x1b\n" +
-	"\tmin_ready\x18\x0f \x01(\tR\bminReady\"\x98\x01\n" +
+	"\tmin_ready\x18\x0f \x01(\tR\bminReady\x12\x1a\n" +
+	"\bversions\x18\x10 \x01(\tR\bversions\x12\x18\n" +
+	"\arunning\x18\x11 \x01(\tR\arunning\"\x98\x01\n" +
 	"\fApplyRequest\x127\n" +
 	"\aobjects\x18\x01 \x03(\v2\x1d.isthmus.v1alpha1.ApplyObjectR\aobjects\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x1b\n" +
@@ -12763,14 +12865,15 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12.\n" +
 	"\x04apps\x18\x02 \x03(\v2\x1a.isthmus.v1alpha1.GraphAppR\x04apps\x12:\n" +
 	"\bclusters\x18\x03 \x03(\v2\x1e.isthmus.v1alpha1.GraphClusterR\bclusters\x121\n" +
-	"\x05calls\x18\x04 \x03(\v2\x1b.isthmus.v1alpha1.GraphCallR\x05calls\"\x9c\x01\n" +
+	"\x05calls\x18\x04 \x03(\v2\x1b.isthmus.v1alpha1.GraphCallR\x05calls\"\xb8\x01\n" +
 	"\bGraphApp\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x12\n" +
 	"\x04here\x18\x02 \x01(\bR\x04here\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\rR\x05ready\x12\x1c\n" +
 	"\tselection\x18\x04 \x01(\bR\tselection\x12\x1f\n" +
 	"\vexported_to\x18\x05 \x03(\tR\n" +
-	"exportedTo\"S\n" +
+	"exportedTo\x12\x1a\n" +
+	"\bversions\x18\x06 \x01(\tR\bversions\"S\n" +
 	"\fGraphCluster\x12\x15\n" +
 	"\x04name\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\bR\x06object\x12\x14\n" +
@@ -12784,7 +12887,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04seen\x18\b \x01(\bR\x04seen\x12\x12\n" +
 	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x12\n" +
 	"\x04harm\x18\t \x01(\tR\x04harm\x124\n" +
-	"\x06routes\x18\x04 \x03(\v2\x1c.isthmus.v1alpha1.GraphRouteR\x06routes\"\xb4\x01\n" +
+	"\x06routes\x18\x04 \x03(\v2\x1c.isthmus.v1alpha1.GraphRouteR\x06routes\"\xd0\x01\n" +
 	"\n" +
 	"GraphRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
@@ -12793,7 +12896,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x14\n" +
 	"\x05ready\x18\x05 \x01(\rR\x05ready\x12\x16\n" +
 	"\x06usable\x18\x06 \x01(\bR\x06usable\x12\x14\n" +
-	"\x05taken\x18\a \x01(\bR\x05taken\"\x89\x01\n" +
+	"\x05taken\x18\a \x01(\bR\x05taken\x12\x1a\n" +
+	"\bversions\x18\b \x01(\tR\bversions\"\x89\x01\n" +
 	"\n" +
 	"TapRequest\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12-\n" +
@@ -12829,7 +12933,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x12whole_from_unix_ms\x18\b \x01(\x03R\x0fwholeFromUnixMs\"<\n" +
 	"\x0eMissingReplica\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x10\n" +
-	"\x03why\x18\x02 \x01(\tR\x03why\"\xf0\x04\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"\x8c\x05\n" +
 	"\vTrafficEdge\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\x12%\n" +
 	"\x0ecaller_cluster\x18\x02 \x01(\tR\rcallerCluster\x12-\n" +
@@ -12847,7 +12951,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05share\x18\r \x01(\x01R\x05share\x12&\n" +
 	"\fwanted_share\x18\x0e \x01(\x01H\x01R\vwantedShare\x88\x01\x01\x121\n" +
 	"\x05fault\x18\x0f \x01(\v2\x1b.isthmus.v1alpha1.CallFaultR\x05fault\x123\n" +
-	"\x05steps\x18\x10 \x03(\v2\x1d.isthmus.v1alpha1.CallTrafficR\x05stepsB\n" +
+	"\x05steps\x18\x10 \x03(\v2\x1d.isthmus.v1alpha1.CallTrafficR\x05steps\x12\x1a\n" +
+	"\bversions\x18\x11 \x01(\tR\bversionsB\n" +
 	"\n" +
 	"\b_successB\x0f\n" +
 	"\r_wanted_share\"\xbb\x01\n" +
@@ -12917,18 +13022,20 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"exportedTo\x12\x18\n" +
 	"\acallers\x18\a \x01(\rR\acallers\x12\x1c\n" +
 	"\tselection\x18\b \x01(\bR\tselection\x123\n" +
-	"\x06faults\x18\t \x03(\v2\x1b.isthmus.v1alpha1.CallFaultR\x06faults\"\xb3\x01\n" +
+	"\x06faults\x18\t \x03(\v2\x1b.isthmus.v1alpha1.CallFaultR\x06faults\"\xcd\x01\n" +
 	"\rInstanceState\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x1a\n" +
 	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x12\n" +
 	"\x04zone\x18\x05 \x01(\tR\x04zone\x120\n" +
-	"\btaken_by\x18\x06 \x01(\v2\x15.isthmus.v1alpha1.AppR\atakenBy\"S\n" +
+	"\btaken_by\x18\x06 \x01(\v2\x15.isthmus.v1alpha1.AppR\atakenBy\x12\x18\n" +
+	"\aversion\x18\a \x01(\tR\aversion\"o\n" +
 	"\vExportState\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x81\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1a\n" +
+	"\bversions\x18\x04 \x01(\tR\bversions\"\x81\x01\n" +
 	"\x0fSidecarsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
@@ -12937,7 +13044,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04most\x18\x05 \x01(\rR\x04most\"h\n" +
 	"\x10SidecarsResponse\x12:\n" +
 	"\bsidecars\x18\x01 \x03(\v2\x1e.isthmus.v1alpha1.SidecarStateR\bsidecars\x12\x18\n" +
-	"\amatched\x18\x02 \x01(\rR\amatched\"\xfe\x03\n" +
+	"\amatched\x18\x02 \x01(\rR\amatched\"\x9f\x04\n" +
 	"\fSidecarState\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x18\n" +
@@ -12957,7 +13064,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x0fnewest_revision\x18\r \x01(\x04R\x0enewestRevision\x12\x1c\n" +
 	"\tdelivered\x18\f \x01(\bR\tdelivered\x12#\n" +
 	"\rtrust_anchors\x18\x0f \x03(\tR\ftrustAnchors\x12\x1a\n" +
-	"\bposition\x18\x10 \x01(\tR\bposition\"K\n" +
+	"\bposition\x18\x10 \x01(\tR\bposition\x12\x1f\n" +
+	"\vapp_version\x18\x12 \x01(\tR\n" +
+	"appVersion\"K\n" +
 	"\rEventsRequest\x12\"\n" +
 	"\rsince_unix_ms\x18\x01 \x01(\x03R\vsinceUnixMs\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\"A\n" +
@@ -13032,7 +13141,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	" \x01(\tR\aversion\x12\x1e\n" +
 	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\x12\x18\n" +
 	"\aservice\x18\f \x01(\tR\aservice\x12A\n" +
-	"\tannounced\x18\r \x01(\v2#.isthmus.v1alpha1.RootsAnnouncementR\tannounced\"\xe2\x02\n" +
+	"\tannounced\x18\r \x01(\v2#.isthmus.v1alpha1.RootsAnnouncementR\tannounced\"\x9d\x03\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -13045,7 +13154,10 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05zones\x18\t \x03(\tR\x05zones\x12\x17\n" +
 	"\azone_of\x18\n" +
 	" \x01(\fR\x06zoneOf\x123\n" +
-	"\x05actor\x18\v \x01(\v2\x1d.isthmus.v1alpha1.ActorExportR\x05actor\"A\n" +
+	"\x05actor\x18\v \x01(\v2\x1d.isthmus.v1alpha1.ActorExportR\x05actor\x12\x1a\n" +
+	"\bversions\x18\f \x03(\tR\bversions\x12\x1d\n" +
+	"\n" +
+	"version_of\x18\r \x01(\fR\tversionOf\"A\n" +
 	"\vActorExport\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"-\n" +

@@ -49,6 +49,7 @@ type TLS struct {
 // The defaults of Settings.
 const (
 	DefaultPortMeta                = "DAPR_PORT" // the stock component's
+	versionMeta                    = "version"   // the key of the version of the app
 	DefaultMaxConnections          = 10_000
 	DefaultMaxConnectionsPerClient = 200 // as a Consul agent's
 )

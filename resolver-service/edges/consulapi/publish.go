@@ -72,6 +72,7 @@ func (o *inventory) instances() map[string]publication {
 			id := s.service.ID
 			want[id] = publication{catalog.Instance{
 				ID: id, App: o.app, Address: s.address, Draining: s.status() != passing, Since: s.since.at, Unverified: s.unverified,
+				Version: s.service.Meta[versionMeta],
 			}, s.since.restored}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -93,7 +92,7 @@ func (g *Gateway) route(in greeting) (destination, *refusal) {
 	if token, ok := part.Instance(); ok {
 		// Who names an instance goes on elsewhere by itself where that one is not ready.
 		instances = nil
-		if i := slices.Index(b.Tokens, token); i >= 0 {
+		if i, ok := b.Instance(token); ok {
 			instances = b.Instances[i : i+1]
 		}
 	}

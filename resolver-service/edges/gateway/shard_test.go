@@ -53,6 +53,7 @@ func TestAnInstanceByItsName(t *testing.T) {
 		app := catalog.App{Namespace: "shop", ID: "orders"}
 		backend, _ := table.Backends.Get(app)
 		backend.Tokens = catalog.InstanceTokens(backend.Instances)
+		backend.Versioned = catalog.VersionTokens(backend.Tokens, catalog.NewLabels([]string{"2.1", "1.9"}))
 		gw := serve(t, Config{}, table, with)
 		for address, want := range map[string]string{a: "a", b: "b"} {
 			host := table.Domain.InstanceHost(catalog.InstanceToken(address), app, table.Cluster)
@@ -61,6 +62,14 @@ func TestAnInstanceByItsName(t *testing.T) {
 					t.Errorf("%s: answered by %q, %v; want %q", host, got, err, want)
 				}
 			}
+		}
+		token := catalog.VersionToken(backend.Tokens[0], "2.1")
+		if got, _, err := call(t, gw.addr, table.Domain.InstanceHost(token, app, table.Cluster)); got != map[string]string{a: "a", b: "b"}[backend.Instances[0]] {
+			t.Errorf("an instance of a version: answered by %q, %v", got, err)
+		}
+		token = catalog.VersionToken(backend.Tokens[0], "2.0")
+		if got, _, err := call(t, gw.addr, table.Domain.InstanceHost(token, app, table.Cluster)); err == nil {
+			t.Errorf("an instance of the version that it had: answered by %q", got)
 		}
 		if got, _, err := call(t, gw.addr, table.Domain.InstanceHost(1, app, table.Cluster)); err == nil {
 			t.Errorf("an instance that is not there: answered by %q", got)

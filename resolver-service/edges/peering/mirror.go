@@ -208,7 +208,10 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 			return nil, fmt.Errorf("address %.64q: want ip:port", address)
 		}
 	}
-	if e.Zones, err = zonesFromWire(w); err != nil {
+	if e.Zones, err = labelsFromWire("zones", w, w.GetZones(), w.GetZoneOf()); err != nil {
+		return nil, err
+	}
+	if e.Versions, err = labelsFromWire("versions", w, w.GetVersions(), w.GetVersionOf()); err != nil {
 		return nil, err
 	}
 	e.Allow = wire.ParseAllow(w.GetAllow())
@@ -227,11 +230,15 @@ func actorsFromWire(e *topology.PeerExport, actors catalog.Actors, w *v1alpha1.E
 	return &topology.PeerExport{App: e.App, Allow: wire.ParseAllow(w.GetAllow()), Actor: actor}, nil
 }
 
-// zonesFromWire decodes the zones of an export's instances or, if it has none, of its addresses.
-func zonesFromWire(w *v1alpha1.Export) (*catalog.Zones, error) {
+// labelsFromWire decodes the labels of an export's instances or, if it has none, of its addresses.
+func labelsFromWire(what string, w *v1alpha1.Export, names []string, of []byte) (*catalog.Labels, error) {
 	instances, addresses := len(w.GetInstances()), len(w.GetAddresses())
-	if instances > 0 && addresses > 0 && len(w.GetZones()) > 0 {
-		return nil, fmt.Errorf("zones for both %d named instances and %d addresses; want zones for one of the two", instances, addresses)
+	if instances > 0 && addresses > 0 && len(names) > 0 {
+		return nil, fmt.Errorf("%s for both %d named instances and %d addresses; want %s for one of the two", what, instances, addresses, what)
 	}
-	return catalog.ParseZones(w.GetZones(), w.GetZoneOf(), instances+addresses)
+	labels, err := catalog.ParseLabels(names, of, instances+addresses)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return labels, nil
 }

@@ -213,7 +213,7 @@ func TestABadExportIsRefusedByNameAndTheRestStand(t *testing.T) {
 // inZones is an export with zones, of named instances or of addresses.
 func inZones(direct bool) *topology.PeerExport {
 	e := export("orders", 2)
-	e.Zones = catalog.NewZones([]string{"b", "a"})
+	e.Zones, e.Versions = catalog.NewLabels([]string{"b", "a"}), catalog.NewLabels([]string{"2.1", ""})
 	if e.Instances, e.Addresses = []uint32{7, 8}, nil; direct {
 		e.Instances, e.Addresses = nil, []string{"10.2.0.1:50002", "10.2.0.2:50002"}
 	}
@@ -225,7 +225,7 @@ func TestZonesArrive(t *testing.T) {
 		k := newExportMirror()
 		k.resume()
 		k.receive(message(t, []*topology.PeerExport{inZones(direct)}))
-		if got := k.pending[inZones(direct).App]; got == nil || got.Zones.String() != "a: 1, b: 1" || got.Zones.At(0) != "b" {
+		if got := k.pending[inZones(direct).App]; got == nil || got.Zones.String() != "a: 1, b: 1" || got.Zones.At(0) != "b" || got.Versions.String() != "2.1: 1, unknown: 1" {
 			t.Errorf("%+v", got)
 		}
 		plain := inZones(direct)
@@ -240,6 +240,8 @@ func TestZonesArrive(t *testing.T) {
 			},
 			"of more instances than there are": func(w *v1alpha1.Export) { w.ZoneOf = []byte{1, 2, 1} },
 			"that there are not":               func(w *v1alpha1.Export) { w.ZoneOf = []byte{1, 3} },
+			"beside versions of too few":       func(w *v1alpha1.Export) { w.VersionOf = []byte{1} },
+			"beside versions that can't be":    func(w *v1alpha1.Export) { w.Versions = []string{"a\x1b"} },
 		} {
 			w, _ := toWire(inZones(direct))
 			edit(w)

@@ -105,6 +105,7 @@ func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 		Allow:     wire.Allow(e.Allow),
 	}
 	w.Zones, w.ZoneOf = e.Zones.Parts()
+	w.Versions, w.VersionOf = e.Versions.Parts()
 	if a := e.Actor; a != nil {
 		w.Actor = &v1alpha1.ActorExport{Object: a.Object, Draining: a.Draining}
 	}

@@ -102,7 +102,7 @@ func parseInstance(app catalog.App, m *pb.Instance, rules *destination.Rules) (*
 		return nil, fmt.Errorf("instance address %q: want ip:port, such as \"10.0.0.1:50002\"", m.Address)
 	}
 	address = netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
-	i := &catalog.Instance{ID: m.Id, App: app, Address: address, Draining: m.Draining, Zone: m.Zone, Calls: catalog.Calls(m.Calls)}
+	i := &catalog.Instance{ID: m.Id, App: app, Address: address, Draining: m.Draining, Zone: m.Zone, Version: m.Version, Calls: catalog.Calls(m.Calls)}
 	if len(i.ID) > maxInstanceID {
 		return nil, fmt.Errorf("instance id of %d bytes; want 1 to %d", len(i.ID), maxInstanceID)
 	}
@@ -119,6 +119,9 @@ func checkInstance(i *catalog.Instance, rules *destination.Rules) error {
 	}
 	if err := catalog.CheckZone(i.Zone); err != nil {
 		return fmt.Errorf("instance: %w", err)
+	}
+	if err := catalog.CheckVersion(i.Version); err != nil && i.Version != "" {
+		return fmt.Errorf("instance: the version %w", err)
 	}
 	if err := i.Calls.Check(); err != nil {
 		return fmt.Errorf("instance: calls: %w", err)

@@ -214,6 +214,7 @@ func TestWhatIsNoHelloIsRefused(t *testing.T) {
 		"an address with a zone": {[]*pb.WatchRequest{at("[2001:db8::1%eth0]:1")}, codes.InvalidArgument, "zone"},
 		"calls out of order":     {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Instance.Calls = "shop/b,shop/a" })}, codes.InvalidArgument, "calls"},
 		"a zone of lines":        {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Instance.Zone = "a\nb" })}, codes.InvalidArgument, "can't be printed"},
+		"a version of a pattern": {[]*pb.WatchRequest{edit(func(h *pb.Hello) { h.Instance.Version = "2.*" })}, codes.InvalidArgument, "the version has '*'"},
 		"a link-local address":   {[]*pb.WatchRequest{at("169.254.169.254:80")}, codes.InvalidArgument, "link-local"},
 	} {
 		t.Run(what, func(t *testing.T) {

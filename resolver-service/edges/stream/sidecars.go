@@ -13,20 +13,21 @@ import (
 
 // Sidecar is a client of this replica, as operators see it.
 type Sidecar struct {
-	App       catalog.App
-	Source    netip.Addr     // that its stream comes from
-	Instance  string         // empty: it only watches
-	Address   netip.AddrPort // that it has registered
-	Zone      string
-	State     SidecarState
-	Unwell    string              // why its app can't take calls, where that is why it drains
-	Since     time.Time           // when its stream began
-	Version   string              // of the client
-	Runtime   string              // of the program that it is part of
-	Identity  string              // its SPIFFE ID; empty if the service is insecure
-	PlainText bool                // calls between it and other sidecars are not encrypted
-	Anchors   []string            // fingerprints of the roots that those must chain to
-	Chain     []*x509.Certificate // its certificate, with those below its root
+	App        catalog.App
+	Source     netip.Addr     // that its stream comes from
+	Instance   string         // empty: it only watches
+	Address    netip.AddrPort // that it has registered
+	Zone       string
+	AppVersion string
+	State      SidecarState
+	Unwell     string              // why its app can't take calls, where that is why it drains
+	Since      time.Time           // when its stream began
+	Version    string              // of the client
+	Runtime    string              // of the program that it is part of
+	Identity   string              // its SPIFFE ID; empty if the service is insecure
+	PlainText  bool                // calls between it and other sidecars are not encrypted
+	Anchors    []string            // fingerprints of the roots that those must chain to
+	Chain      []*x509.Certificate // its certificate, with those below its root
 
 	Revision  uint64 // of the view that was sent last
 	Delivered bool   // nothing that was sent waits for the client to read it
@@ -143,7 +144,7 @@ func (w *watch) sidecar(c *caller) Sidecar {
 	if i == nil {
 		return s
 	}
-	s.Instance, s.Address, s.Zone, s.State, s.Unwell = i.ID, i.Address, i.Zone, Ready, w.hello.unwell
+	s.Instance, s.Address, s.Zone, s.AppVersion, s.State, s.Unwell = i.ID, i.Address, i.Zone, i.Version, Ready, w.hello.unwell
 	if i.Draining || w.draining.Load() {
 		s.State = Draining
 	}

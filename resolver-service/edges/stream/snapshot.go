@@ -66,6 +66,7 @@ type savedInstance struct {
 	// Unverified is catalog.Instance.Unverified.
 	Unverified bool   `json:"unverified,omitempty"`
 	Zone       string `json:"zone,omitempty"`
+	AppVersion string `json:"version,omitempty"`
 	Since      int64  `json:"since,omitempty"`
 	Calls      string `json:"calls,omitempty"`
 }
@@ -139,7 +140,7 @@ func parseSnapshot(text []byte, rules *destination.Rules) (former []catalog.Inst
 }
 
 func (i savedInstance) instance() catalog.Instance {
-	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone, Since: i.Since, Calls: catalog.Calls(i.Calls)}
+	return catalog.Instance{ID: i.ID, App: catalog.App{Namespace: i.Namespace, ID: i.App}, Address: i.Address, Draining: i.Draining, Unverified: i.Unverified, Zone: i.Zone, Version: i.AppVersion, Since: i.Since, Calls: catalog.Calls(i.Calls)}
 }
 
 // follow writes the file soon after each change until ctx ends, and then the final state. It logs
@@ -208,6 +209,9 @@ func appendSaved(b []byte, i *catalog.Instance) []byte {
 	}
 	if i.Zone != "" {
 		b = appendJSON(append(b, `,"zone":`...), i.Zone)
+	}
+	if i.Version != "" {
+		b = appendJSON(append(b, `,"version":`...), i.Version)
 	}
 	if i.Since != 0 {
 		b = strconv.AppendInt(append(b, `,"since":`...), i.Since, 10)

@@ -209,7 +209,7 @@ func (m *maker) endpointsBehind(app catalog.App, r *catalog.Route, gateways gate
 	if r.Gateway {
 		addresses = gateways(r.Cluster, app)
 	}
-	host := m.domain.Host(app, r.Cluster)
+	host := r.ServerName(m.domain, app)
 	all := make([]*endpointv3.LbEndpoint, 0, len(addresses))
 	for i, a := range addresses {
 		if slices.Contains(addresses[:i], a) {

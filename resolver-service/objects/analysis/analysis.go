@@ -29,6 +29,7 @@ const (
 	OwnListener     = "own-listener"
 	StockSidecar    = "stock-sidecar"
 	OpenTunnel      = "open-tunnel"
+	NoVersion       = "no-version"
 )
 
 // Finding is one thing that is most likely not meant.
@@ -150,6 +151,12 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 				a.add(s, int(e.Line), Finding{
 					Check: NoEffect, Path: at(".minReady"), What: fmt.Sprintf("is %s, but no route has a later priority, to which the missing share would go", r.MinReady),
 					Fix: "give another route a later priority, or leave minReady out",
+				})
+			}
+			if running, known := a.facts.Versions(r.Cluster, e.App); known && r.Versions != "" && r.Weight > 0 && !slices.ContainsFunc(running.Names(), r.Versions.Match) {
+				a.add(s, int(e.Line), Finding{
+					Check: NoVersion, Warning: true, Path: at(".versions"), What: fmt.Sprintf("match no instance of %s that is ready there: %s", e.App, cmp.Or(running.String(), "none says its version")),
+					Fix: "correct the pattern, or have instances say their version",
 				})
 			}
 			switch {

@@ -25,6 +25,7 @@ func cluster(t *testing.T) *topology.Graph {
 			ID: "1", App: catalog.App{Namespace: namespace, ID: id}, Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 50002),
 		})
 	}
+	here[2].Version = "1.9"
 	stock := slices.Clone(here[:1])
 	stock[0].App = catalog.App{Namespace: "shop", ID: "mainframe"}
 	stock[0].Address = netip.MustParseAddrPort("10.0.1.1:50002")
@@ -107,6 +108,10 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 				"add {cluster: west, namespace: shop, app: checkout} to spec.allow of AppExport shop/ledger there [not-exported]"}},
 		"the same without routes": {selection(`{app: ledger}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: shop/ledger does not run here, and no cluster that exports it lets shop/checkout call it; "}},
+		"versions that there are": {selection(`{app: cart, routes: [{cluster: local, versions: ["1.*"]}, {cluster: silent, versions: ["3"]}]}`), nil},
+		"versions that there are not": {selection(`{app: cart, routes: [{cluster: west, versions: ["2.*", "1"]}]}, {app: stock, routes: [{cluster: east, versions: ["*"]}]}`), []string{
+			"warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].versions: match no instance of shop/cart that is ready there: 1.9: 1; correct the pattern, or have instances say their version [no-version]",
+			"warning AppEndpoints shop/checkout: spec.endpoints[1].routes[0].versions: match no instance of shop/stock that is ready there: none says its version"}},
 		"a weight of 0": {selection(`{app: stock, routes: [{cluster: local}, {cluster: east, weight: 0}]}`), []string{
 			"note AppEndpoints shop/checkout: spec.endpoints[0].routes[1].weight: is 0, so the route takes no calls; give it a weight, or leave the route out [no-traffic]"}},
 

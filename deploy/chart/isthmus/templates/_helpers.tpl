@@ -111,7 +111,7 @@ maxBodySize: {{ $v.actors.maxBodySize }}
 {{- $c := include "isthmus.config" . | fromYaml -}}
 {{- $instances := dig "instances" "kubernetes" dict $c | default dict -}}
 endpoints: {{ hasKey (dig "instances" dict $c) "kubernetes" }}
-pods: {{ or (dig "declared" "annotations" false $c) (dig "serviceAccounts" false $instances) (dig "zoneLabel" "" $instances) | not | not }}
+pods: {{ or (dig "declared" "annotations" false $c) (dig "serviceAccounts" false $instances) (dig "zoneLabel" "" $instances) (dig "versionLabel" "" $instances) | not | not }}
 objects: {{ hasKey (dig "store" dict $c) "kubernetes" }}
 translate: {{ dig "store" "kubernetes" "translate" list $c | not | not }}
 policies: {{ dig "policies" "kubernetes" "kinds" list $c | default list | toJson }}

@@ -13,10 +13,21 @@ type lookup struct {
 	*exchange
 	entry *catalog.Entry // of the app in the caller's view
 	only  *catalog.Route // the one to a cluster that the name says; nil: all of the entry's
+	token bool           // the name is that of one instance behind a gateway
+}
+
+// addresses are those of a route that the name leads to. A route to some versions of an app can't be
+// taken by the app's name, which any version answers at the gateway.
+func (l *lookup) addresses(p *catalog.Plan, r *catalog.Route) (packed *addresses, because string) {
+	if r.Narrowed() && !l.token {
+		return nil, "the route is for some versions alone, which callers without Isthmus in their daprd can't name at a gateway"
+	}
+	return l.exchange.addresses(p, r)
 }
 
 func (l *lookup) answer(n *name) {
-	if n.host != "" && !isShard(n.host) {
+	part := n.host != "" && !isShard(n.host)
+	if l.token = part && l.only.Gateway && catalog.IsInstanceLabel(n.host); part && !l.token {
 		l.instance(n)
 		return
 	}

@@ -136,7 +136,7 @@ func (x *exchange) app(n *name) {
 // held answers the name of an app that the caller's view holds.
 func (x *exchange) held(n *name, entry *catalog.Entry) {
 	if n.cluster == "" {
-		(&lookup{x, entry, nil}).answer(n)
+		(&lookup{exchange: x, entry: entry}).answer(n)
 		return
 	}
 	x.inCluster(n, entry)
@@ -145,7 +145,7 @@ func (x *exchange) held(n *name, entry *catalog.Entry) {
 // inCluster answers an app's name in a cluster: by the route of the caller's entry there.
 func (x *exchange) inCluster(n *name, entry *catalog.Entry) {
 	if r := routeTo(entry, n.cluster); r != nil {
-		(&lookup{x, entry, r}).answer(n)
+		(&lookup{exchange: x, entry: entry, only: r}).answer(n)
 		return
 	}
 	if !everywhere(entry) || !mayExport(x, n, entry) {
@@ -166,7 +166,7 @@ func routeTo(entry *catalog.Entry, cluster string) *catalog.Route {
 // stranger answers for a caller that is not known: the names of gateways, and they tell
 // nothing of the apps behind them.
 func (x *exchange) stranger(n *name) {
-	if n.cluster == "" || n.cluster == x.zone.cfg.Cluster || n.host != "" && !isShard(n.host) {
+	if n.cluster == "" || n.cluster == x.zone.cfg.Cluster || n.host != "" && !isShard(n.host) && !catalog.IsInstanceLabel(n.host) {
 		x.missing(n, unknownCaller, whyUnknown)
 		return
 	}

@@ -23,7 +23,7 @@ func mayExport(x *exchange, n *name, entry *catalog.Entry) bool {
 	unheard := x.zone.gateways.load().unheard
 	if at, found := slices.BinarySearch(unheard, n.cluster); found {
 		entry = withRoutes(entry, unheard[at:at+1])
-		(&lookup{x, entry, routeTo(entry, unheard[at])}).answer(n)
+		(&lookup{exchange: x, entry: entry, only: routeTo(entry, unheard[at])}).answer(n)
 		return true
 	}
 	// Views are published before it is said that a cluster has been heard, and ours may be older.

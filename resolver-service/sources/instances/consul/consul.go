@@ -56,6 +56,8 @@ type Config struct {
 	NamespaceMeta string `yaml:"namespaceMeta,omitempty" json:"namespaceMeta,omitempty"`
 	// ZoneMeta is the key of a service's metadata, or its node's, that says where it runs.
 	ZoneMeta string `yaml:"zoneMeta,omitempty" json:"zoneMeta,omitempty"`
+	// VersionMeta is the key of a service's metadata that says the version of the app: "version" by default.
+	VersionMeta string `yaml:"versionMeta,omitempty" json:"versionMeta,omitempty"`
 	// WarningIsReady says that an instance whose checks warn takes new calls. By default it
 	// does not, as with Dapr's Consul resolver.
 	WarningIsReady bool `yaml:"warningIsReady,omitempty" json:"warningIsReady,omitempty"`
@@ -65,6 +67,7 @@ type Config struct {
 const (
 	DefaultPortMeta     = "DAPR_PORT"
 	DefaultAppNamespace = "default"
+	DefaultVersionMeta  = "version"
 )
 
 // longestKey bounds a key of metadata and a tag; Consul takes keys of 128 bytes.
@@ -75,7 +78,7 @@ func (c *Config) Check() error {
 	for _, d := range []struct {
 		value *string
 		or    string
-	}{{&c.Address, agent.DefaultAddress}, {&c.PortMeta, DefaultPortMeta}, {&c.AppNamespace, DefaultAppNamespace}} {
+	}{{&c.Address, agent.DefaultAddress}, {&c.PortMeta, DefaultPortMeta}, {&c.AppNamespace, DefaultAppNamespace}, {&c.VersionMeta, DefaultVersionMeta}} {
 		if *d.value == "" {
 			*d.value = d.or
 		}
@@ -86,7 +89,7 @@ func (c *Config) Check() error {
 	if err := catalog.CheckNamespace(c.AppNamespace); err != nil {
 		return strict.Below("appNamespace", err)
 	}
-	for _, k := range []struct{ key, value string }{{"portMeta", c.PortMeta}, {"tag", c.Tag}, {"namespaceMeta", c.NamespaceMeta}, {"zoneMeta", c.ZoneMeta}} {
+	for _, k := range []struct{ key, value string }{{"portMeta", c.PortMeta}, {"tag", c.Tag}, {"namespaceMeta", c.NamespaceMeta}, {"zoneMeta", c.ZoneMeta}, {"versionMeta", c.VersionMeta}} {
 		if _, err := quoted(k.value); err != nil || len(k.value) > longestKey {
 			return &strict.Error{
 				Path: k.key, What: fmt.Sprintf("%.40q can't be asked for", k.value),

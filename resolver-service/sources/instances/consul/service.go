@@ -94,6 +94,7 @@ func (c *Config) instance(name string, e *api.ServiceEntry) (catalog.Instance, e
 	if ns := e.Service.Meta[c.NamespaceMeta]; c.NamespaceMeta != "" && ns != "" {
 		i.App.Namespace = ns
 	}
+	i.Version = e.Service.Meta[c.VersionMeta]
 	if c.ZoneMeta != "" {
 		if i.Zone = e.Service.Meta[c.ZoneMeta]; i.Zone == "" {
 			i.Zone = e.Node.Meta[c.ZoneMeta]

@@ -43,6 +43,7 @@ func TestWhatARegistrationComesTo(t *testing.T) {
 		{"in a namespace of its own", Config{NamespaceMeta: "ns"}, func(e *api.ServiceEntry) { e.Service.Meta["ns"] = "finance" }, "finance/orders n1/orders-1 10.0.0.1:50002"},
 		{"in none of its own", Config{NamespaceMeta: "ns", AppNamespace: "shop"}, func(*api.ServiceEntry) {}, "shop/orders n1/orders-1 10.0.0.1:50002"},
 		{"in a zone", Config{ZoneMeta: "zone"}, func(e *api.ServiceEntry) { e.Service.Meta["zone"] = "a" }, "default/orders n1/orders-1 10.0.0.1:50002 in a"},
+		{"of a version", Config{}, func(e *api.ServiceEntry) { e.Service.Meta["version"] = "2.1" }, "default/orders n1/orders-1 10.0.0.1:50002 version 2.1"},
 		{"in its node's zone", Config{ZoneMeta: "zone"}, func(e *api.ServiceEntry) { e.Node.Meta = map[string]string{"zone": "b"} }, "default/orders n1/orders-1 10.0.0.1:50002 in b"},
 		{"critical", plain, func(e *api.ServiceEntry) { e.Checks[1].Status = api.HealthCritical }, "default/orders n1/orders-1 10.0.0.1:50002 draining"},
 		{"its node critical", plain, func(e *api.ServiceEntry) { e.Checks[0].Status = api.HealthCritical }, "default/orders n1/orders-1 10.0.0.1:50002 draining"},
@@ -81,6 +82,9 @@ func said(i catalog.Instance) string {
 	if i.Zone != "" {
 		text += " in " + i.Zone
 	}
+	if i.Version != "" {
+		text += " version " + i.Version
+	}
 	if i.Draining {
 		text += " draining"
 	}
@@ -94,6 +98,7 @@ func TestSettings(t *testing.T) {
 		"portMeta: ":     {PortMeta: `a"b`},
 		"tag: ":          {Tag: strings.Repeat("x", 200)},
 		"zoneMeta: ":     {ZoneMeta: "a\nb"},
+		"versionMeta: ":  {VersionMeta: "a\nb"},
 		"token: ":        {Token: &settings.Secret{}},
 		"tls: ":          {TLS: &settings.TLS{}},
 	} {

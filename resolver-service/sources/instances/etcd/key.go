@@ -61,13 +61,14 @@ type value struct {
 	// Unverified is catalog.Instance.Unverified.
 	Unverified bool          `json:"unverified,omitempty"`
 	Zone       string        `json:"zone,omitempty"`
+	Version    string        `json:"version,omitempty"`
 	Replica    string        `json:"replica"`         // where it is registered
 	Since      int64         `json:"since,omitempty"` // catalog.Instance.Since
 	Calls      catalog.Calls `json:"calls,omitempty"`
 }
 
 func encode(i *catalog.Instance, replica string) string {
-	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, replica, i.Since, i.Calls}) // of such fields it can't fail
+	text, _ := json.Marshal(value{i.Address, i.Draining, i.Unverified, i.Zone, i.Version, replica, i.Since, i.Calls}) // of such fields it can't fail
 	return string(text)
 }
 
@@ -105,5 +106,5 @@ func decode(key string, text []byte) (i catalog.Instance, err error) {
 		return i, err
 	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
-	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Since: v.Since, Unverified: v.Unverified, Calls: v.Calls}, v.Calls.Check()
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Version: v.Version, Since: v.Since, Unverified: v.Unverified, Calls: v.Calls}, v.Calls.Check()
 }

@@ -33,6 +33,7 @@ type slice struct {
 // pod is what is known of one.
 type pod struct {
 	zone    string
+	version string
 	created int64
 	calls   catalog.Calls
 	account string
@@ -83,7 +84,7 @@ func (x *index) takePod(o *object, touched map[catalog.App]bool) bool {
 		case err != nil:
 			x.unread[o.name] = instances.Refusal{Where: o.name.String() + ", annotation " + CallsAnnotation, Err: err}
 		}
-		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], o.created, calls, o.account}
+		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], o.labels[x.config.VersionLabel], o.created, calls, o.account}
 	}
 	for app := range x.users[o.name] {
 		touched[app] = true
@@ -181,7 +182,7 @@ func (x *index) instancesOf(app catalog.App) map[string]reportedInstance {
 				t.pod = name{true, app.Namespace, f.pod}
 				of := x.pods[t.pod]
 				t.instance.Zone, t.instance.Since = cmp.Or(of.zone, f.Zone), cmp.Or(of.created, t.instance.Since)
-				t.instance.Calls, t.instance.Account = of.calls, of.account
+				t.instance.Version, t.instance.Calls, t.instance.Account = of.version, of.calls, of.account
 			}
 			if other, twice := all[f.ID]; twice {
 				since := min(t.instance.Since, other.instance.Since)

@@ -55,6 +55,9 @@ func (h *held) lines() []string {
 		if i.Zone != "" {
 			text += " in " + i.Zone
 		}
+		if i.Version != "" {
+			text += " version " + i.Version
+		}
 		if i.Draining {
 			text += " draining"
 		}
@@ -224,6 +227,18 @@ func TestZonesOfPods(t *testing.T) {
 	}
 }
 
+func TestVersionsOfPods(t *testing.T) {
+	pod := func(version string) object {
+		labels := map[string]string{"app.kubernetes.io/version": version}
+		return parsed(t, map[string]any{"metadata": map[string]any{"namespace": "shop", "name": "p", "labels": labels}}, true)
+	}
+	h := hold(Config{VersionLabel: "app.kubernetes.io/version"})
+	h.take(ordersSlice(t, "a", "IPv4", endpointOf("p", "10.0.0.1", "ready")), pod("1.9"))
+	h.want(t, "with its pod", "shop/orders p 10.0.0.1:50002 in zone-of-node version 1.9")
+	h.take(pod("2.0"))
+	h.want(t, "with another label", "shop/orders p 10.0.0.1:50002 in zone-of-node version 2.0")
+}
+
 func TestEndpointsThatCantBeUsedAreNamed(t *testing.T) {
 	noAddress := endpointOf("q", "", "ready")
 	noAddress["addresses"] = []string{}
@@ -255,6 +270,7 @@ func TestSettings(t *testing.T) {
 		"namespaces: shop is there":   {Kubeconfig: "x", Namespaces: []string{"shop", "shop"}},
 		"namespaces: 101 are more":    {Kubeconfig: "x", Namespaces: make([]string, 101)},
 		"zoneLabel: ":                 {Kubeconfig: "x", ZoneLabel: "a b"},
+		"versionLabel: ":              {Kubeconfig: "x", VersionLabel: "a b"},
 		"kubeconfig: /nowhere/config": {Kubeconfig: "/nowhere/config"},
 	} {
 		if _, err := New(c, nil); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -39,6 +39,9 @@ type Config struct {
 	// ZoneLabel is the label of pods that says where they run. Where it is empty, or a pod
 	// has no such label, that is what Kubernetes says of the pod's node.
 	ZoneLabel string `yaml:"zoneLabel,omitempty" json:"zoneLabel,omitempty"`
+	// VersionLabel is the label of pods that says the version of the app, such as
+	// app.kubernetes.io/version. Where it is empty, none is read.
+	VersionLabel string `yaml:"versionLabel,omitempty" json:"versionLabel,omitempty"`
 	// ServiceAccounts says that the accounts of pods are read, for policies. Whole pods are read
 	// then, and not just their metadata.
 	ServiceAccounts bool `yaml:"serviceAccounts,omitempty" json:"serviceAccounts,omitempty"`
@@ -50,7 +53,9 @@ type Config struct {
 // [catalog.ParseCalls] reads it.
 const CallsAnnotation = "isthmus.dev/calls"
 
-func (c *Config) readsPods() bool { return c.ZoneLabel != "" || c.Calls || c.ServiceAccounts }
+func (c *Config) readsPods() bool {
+	return c.ZoneLabel != "" || c.VersionLabel != "" || c.Calls || c.ServiceAccounts
+}
 
 // Values of Config.IPFamily.
 const (
@@ -80,8 +85,12 @@ func (c *Config) Check() error {
 			return &strict.Error{Path: "namespaces", What: ns + " is there twice", Fix: "leave one out"}
 		}
 	}
-	if c.ZoneLabel != "" && (len(c.ZoneLabel) > 317 || strings.ContainsAny(c.ZoneLabel, " \t\n=,")) {
-		return &strict.Error{Path: "zoneLabel", What: fmt.Sprintf("%q is no name of a label", c.ZoneLabel), Fix: "write one such as topology.kubernetes.io/zone"}
+	for _, l := range []struct{ key, value, example string }{
+		{"zoneLabel", c.ZoneLabel, "topology.kubernetes.io/zone"}, {"versionLabel", c.VersionLabel, "app.kubernetes.io/version"},
+	} {
+		if len(l.value) > 317 || strings.ContainsAny(l.value, " \t\n=,") {
+			return &strict.Error{Path: l.key, What: fmt.Sprintf("%q is no name of a label", l.value), Fix: "write one such as " + l.example}
+		}
 	}
 	return nil
 }

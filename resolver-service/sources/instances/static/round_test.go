@@ -267,6 +267,7 @@ func TestAChangedObject(t *testing.T) {
 		soon   bool // it is checked again at once
 	}{
 		{"another zone", func(o *catalog.AppInstance) { o.Zone = "b" }, true, false},
+		{"another version", func(o *catalog.AppInstance) { o.Version = "2" }, true, false},
 		{"another line in its file", func(o *catalog.AppInstance) { o.Source.Line = 7 }, true, false},
 		{"another interval", func(o *catalog.AppInstance) { o.Check.Interval = 30 * time.Minute }, true, true},
 		{"another address", func(o *catalog.AppInstance) { o.Address = netip.MustParseAddrPort("10.0.0.6:50002") }, false, true},

@@ -94,7 +94,7 @@ func (t *target) wanted() string {
 
 func (t *target) instance() catalog.Instance {
 	return catalog.Instance{
-		ID: t.object.Name, App: t.object.AppRef(), Address: t.object.Address, Zone: t.object.Zone, Draining: !t.ready,
+		ID: t.object.Name, App: t.object.AppRef(), Address: t.object.Address, Zone: t.object.Zone, Version: t.object.Version, Draining: !t.ready,
 	}
 }
 
@@ -110,7 +110,7 @@ func (t *target) update(object *catalog.AppInstance) bool {
 		return false
 	}
 	t.object = object
-	t.changed = t.changed || was.Zone != object.Zone
+	t.changed = t.changed || was.Zone != object.Zone || was.Version != object.Version
 	if t.ask != nil && *was.Check != *object.Check {
 		t.soon, t.changed = true, true
 	}

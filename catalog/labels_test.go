@@ -16,7 +16,7 @@ func TestZonesOfInstances(t *testing.T) {
 		{[]string{"a"}, "a: 1"},
 		{[]string{"b", "", "a", "b"}, "a: 1, b: 2, unknown: 1"},
 	} {
-		z := NewZones(c.of)
+		z := NewLabels(c.of)
 		if got := z.String(); got != c.want {
 			t.Errorf("zones of %q: %q, want %q", c.of, got, c.want)
 		}
@@ -24,7 +24,7 @@ func TestZonesOfInstances(t *testing.T) {
 			t.Errorf("zones of %q are %v", c.of, z)
 		}
 		names, of := z.Parts()
-		back, err := ParseZones(names, of, len(c.of))
+		back, err := ParseLabels(names, of, len(c.of))
 		if err != nil || !back.Equal(z) {
 			t.Errorf("zones of %q came back as %v, %v", c.of, back, err)
 		}
@@ -34,7 +34,7 @@ func TestZonesOfInstances(t *testing.T) {
 			}
 		}
 	}
-	if z := NewZones([]string{"b", "a", "b"}).Of([]int{0, 2}); z.String() != "b: 2" || !z.Equal(NewZones([]string{"b", "b"})) {
+	if z := NewLabels([]string{"b", "a", "b"}).Of([]int{0, 2}); z.String() != "b: 2" || !z.Equal(NewLabels([]string{"b", "b"})) {
 		t.Errorf("some of the instances are in %v", z)
 	}
 }
@@ -44,7 +44,7 @@ func TestMoreZonesThanCanBeTold(t *testing.T) {
 	for i := range of {
 		of[i] = fmt.Sprintf("zone-%03d", i)
 	}
-	z := NewZones(of)
+	z := NewLabels(of)
 	if z.At(254) != "zone-254" || z.At(255) != "" {
 		t.Errorf("instances are in %q and %q", z.At(254), z.At(255))
 	}
@@ -69,7 +69,7 @@ func TestZonesThatCantBeUsed(t *testing.T) {
 		"not to be shown":  {[]string{"a\x1b"}, []byte{1, 1}},
 		"not to be stored": {[]string{"a\xff"}, []byte{1, 1}},
 	} {
-		if z, err := ParseZones(c.names, c.of, 2); err == nil {
+		if z, err := ParseLabels(c.names, c.of, 2); err == nil {
 			t.Errorf("%s: taken as %v", what, z)
 		}
 	}
