@@ -24,6 +24,7 @@ type Cluster struct {
 	authority *Authority
 	traces    string
 	placement *Placement // nil: sidecars know of no actors
+	scheduler *Scheduler // nil: sidecars have no reminders, and no workflows
 	cli       string     // directory of the operator's certificate
 }
 
@@ -161,6 +162,9 @@ func (c *Cluster) args(o SidecarOptions) ([]string, error) {
 			return nil, err
 		}
 		args = append(args, "--resources-path", dir)
+	}
+	if c.scheduler != nil {
+		args = append(args, "--scheduler-host-address", c.scheduler.Address)
 	}
 	if c.placement != nil {
 		args = append(args, "--placement-host-address", c.placement.Address)
