@@ -84,7 +84,7 @@ func (p *plan) view() *catalog.View {
 	v.Rule = p.selection.Rule()
 	entries := make([]catalog.Edit[*catalog.Entry], 0, len(p.selection.Endpoints))
 	for i := range p.selection.Endpoints {
-		endpoint := &p.selection.Endpoints[i]
+		endpoint := uncounted(p.selection.Endpoints[i])
 		entry := &catalog.Entry{Plan: endpoint.Plan(p.cluster, offlineReachability{p, endpoint.App}), Rule: catalog.Rule{Selection: p.selection, Index: int32(i)}}
 		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
 		for _, route := range entry.Routes {
@@ -95,6 +95,16 @@ func (p *plan) view() *catalog.View {
 	}
 	v.Entries = catalog.NewTable(entries)
 	return v
+}
+
+// uncounted is an endpoint without minReady: how many instances a name stands for, or another cluster
+// has, only a service knows.
+func uncounted(e catalog.Endpoint) *catalog.Endpoint {
+	e.Routes = slices.Clone(e.Routes)
+	for i := range e.Routes {
+		e.Routes[i].MinReady = 0
+	}
+	return &e
 }
 
 // offlineReachability is what can be known of one app without a service.

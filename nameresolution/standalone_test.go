@@ -145,6 +145,23 @@ func TestWithoutAServiceALookupAsksLocallyFirst(t *testing.T) {
 	}
 }
 
+// Without a service nobody counts instances: a name may stand for many, and those of another cluster
+// are not known. So minReady sends no call on.
+func TestWithoutAServiceNoInstancesAreCounted(t *testing.T) {
+	near, far := route("local", 0), route("east", 1)
+	near.MinReady, far.MinReady = 3, 3
+	r, local := standaloneWith(t, nil, clusterAt("east", "203.0.113.7:443"), clusterAt("north", "203.0.113.8:443"),
+		&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
+			{App: orders, Routes: []catalog.RouteSpec{near, far}},
+			{App: ledger, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 1, MinReady: 3}, route("north", 1)}},
+		}})
+	local.set(orders, "orders.example:50002")
+	for range 20 {
+		expect(t, r, orders, "orders.example:50002")
+		expect(t, r, ledger, "ledger.finance.east.isthmus.internal:443")
+	}
+}
+
 func TestWithoutASelectionTheLocalResolverDecides(t *testing.T) {
 	r, local := standaloneWith(t, nil, clusterAt("east", "203.0.113.7:443"))
 	local.set(orders, "10.0.0.1:50002")
