@@ -62,7 +62,7 @@ func (s *Service) buildResolver() (err error) {
 		Operators: s.access.Operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
 		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: s.alone,
-		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.callReport, Gone: s.calling.Gone, Cluster: s.cfg.Cluster, Faults: s.health.Faults,
+		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.callReport, Gone: s.calling.Gone, Went: s.calling.Went, Cluster: s.cfg.Cluster, Faults: s.health.Faults,
 	}
 	if s.listeners.TCP("gateway") != nil { // otherwise it may have no way to instances, and can't tell
 		cfg.Refuses = refuses

@@ -336,6 +336,17 @@ func Together(cluster string, parts ...Part) (all []Traffic, from, to time.Time)
 	return all, from, to
 }
 
+// Went is how many calls of a caller went to each cluster in the last whole slot.
+func (s *Store) Went(caller, callee catalog.App, now time.Time) map[string]uint64 {
+	to := map[string]uint64{}
+	for _, t := range s.Own(Query{Window: Short, Wants: func(e Edge) bool {
+		return e.Caller == caller && e.Callee == callee && !e.ByCallee && e.Cluster != ""
+	}}, now).Edges {
+		to[t.Cluster] += t.Calls()
+	}
+	return to
+}
+
 // Traffic returns the calls of a cluster with one replica.
 func (s *Store) Traffic(q Query, now time.Time) (all []Traffic, from, to time.Time) {
 	return Together(s.cluster, s.Own(q, now))

@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -21,6 +23,7 @@ func (s noting) notes(ctx context.Context, caller, app catalog.App, d *catalog.D
 	notes := s.objectNotes(caller, d)
 	if caller != app {
 		notes = append(notes, s.callerNotes(caller)...)
+		notes = append(notes, s.spillNotes(caller, app, d)...)
 	}
 	var callee topology.AppState
 	if len(states) > 0 {
@@ -76,6 +79,31 @@ func (s noting) callerNotes(caller catalog.App) []string {
 		return []string{sidecarsAre(n, caller, "without mTLS") + ": calls from there can't pass a gateway; start daprd with --enable-mtls"}
 	}
 	return nil
+}
+
+// Below so many calls, or so much of them, nothing is noted.
+const (
+	minSpill   = 20
+	spillShare = 0.1
+)
+
+// spillNotes say that sidecars send more calls to a cluster than its share by ready instances. With
+// minReady each does so by what it finds itself, which no view has.
+func (s noting) spillNotes(caller, app catalog.App, d *catalog.Decision) (notes []string) {
+	if s.cfg.Went == nil || !slices.ContainsFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.MinReady != 0 }) {
+		return nil
+	}
+	went, all := s.cfg.Went(caller, app, time.Now()), uint64(0)
+	for _, n := range went {
+		all += n
+	}
+	for i := range d.Routes {
+		r := &d.Routes[i]
+		if part := float64(went[r.Cluster]) / float64(max(1, all)); all >= minSpill && part > float64(r.Share)/100+spillShare {
+			notes = append(notes, fmt.Sprintf("lately %.0f %% of the calls went to %s: the caller's sidecars find that other routes refuse calls, are slow or are not reached; isthmus tap --from %s --to %s says why", 100*part, r.Cluster, caller, app))
+		}
+	}
+	return notes
 }
 
 // namesakes are at most maxListed apps with the same app-id that run in other namespaces here.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -43,6 +44,25 @@ func TestAnOperatorIsToldOfTheSidecars(t *testing.T) {
 	has("it runs", plain)
 	o.send(drainRequest()).until(func(m *pb.WatchResponse) bool { return m.Drained })
 	has("it drains", plain, "1 sidecar of shop/orders is draining: it stops, or the health check of its app fails")
+}
+
+// What a caller's sidecars find of a route with minReady is in no view: the calls show it.
+func TestAnOperatorIsToldOfCallsThatGoElsewhere(t *testing.T) {
+	went := map[string]uint64{"west": 10, "east": 90}
+	object := selection(checkout, orders)
+	object.Endpoints[0].Routes = []catalog.RouteSpec{{Cluster: "local", Weight: 1, MinReady: 1}, {Cluster: "east", Weight: 1, Priority: 1}}
+	s := start(t, stream.Config{Went: func(_, _ catalog.App, _ time.Time) map[string]uint64 { return went }}, "127.0.0.1:0", object)
+	s.dial().send(helloOf(orders, "10.0.0.1:50002")).until(func(m *pb.WatchResponse) bool { return m.Revision > 0 })
+	const note = "lately 90 % of the calls went to east: the caller's sidecars find that other routes refuse calls"
+	notes := func() string { return strings.Join(s.explain(checkout, orders).GetNotes(), "\n") }
+	serverstest.Await(t, "the instance is ready", func() bool { return s.explain(checkout, orders).GetOutcome() == "ok" })
+	if !strings.Contains(notes(), note) {
+		t.Errorf("no %q in\n%s", note, notes())
+	}
+	went = map[string]uint64{"west": 97, "east": 3}
+	if strings.Contains(notes(), "lately") {
+		t.Errorf("three calls of a hundred are no news:\n%s", notes())
+	}
 }
 
 func TestAnOperatorAsksForACallerOfAnotherCluster(t *testing.T) {

@@ -89,6 +89,8 @@ type Config struct {
 	// Calls takes in what sidecars of an app report of calls; nil: nobody does. Its error says that a
 	// report breaks the rules, and ends the stream.
 	Calls func(app catalog.App, sidecar uint64, m *pb.CallReport, now time.Time) error
+	// Went returns how many calls of a caller have lately gone to each cluster; nil: nobody knows.
+	Went func(caller, callee catalog.App, now time.Time) map[string]uint64
 	// Cluster is the name of this cluster, for single calls.
 	Cluster string
 	// Gone is told of sidecars that have left. Nil stands for nobody.
