@@ -90,7 +90,7 @@ const (
 // spillNotes say that sidecars send more calls to a cluster than its share by ready instances. With
 // minReady each does so by what it finds itself, which no view has.
 func (s noting) spillNotes(caller, app catalog.App, d *catalog.Decision) (notes []string) {
-	if s.cfg.Went == nil || !slices.ContainsFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.MinReady != 0 }) {
+	if s.cfg.Went == nil || d.Outcome != catalog.OK || !slices.ContainsFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.MinReady != 0 }) {
 		return nil
 	}
 	went, all := s.cfg.Went(caller, app, time.Now()), uint64(0)
@@ -100,7 +100,7 @@ func (s noting) spillNotes(caller, app catalog.App, d *catalog.Decision) (notes 
 	for i := range d.Routes {
 		r := &d.Routes[i]
 		if part := float64(went[r.Cluster]) / float64(max(1, all)); all >= minSpill && part > float64(r.Share)/100+spillShare {
-			notes = append(notes, fmt.Sprintf("lately %.0f %% of the calls went to %s: the caller's sidecars find that other routes refuse calls, are slow or are not reached; isthmus tap --from %s --to %s says why", 100*part, r.Cluster, caller, app))
+			notes = append(notes, fmt.Sprintf("lately %.0f %% of the calls went to %s: unless routes have just changed, the caller's sidecars find that others refuse calls, are slow or are not reached; isthmus tap --from %s --to %s says why", 100*part, r.Cluster, caller, app))
 		}
 	}
 	return notes

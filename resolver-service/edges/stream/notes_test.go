@@ -53,7 +53,7 @@ func TestAnOperatorIsToldOfCallsThatGoElsewhere(t *testing.T) {
 	object.Endpoints[0].Routes = []catalog.RouteSpec{{Cluster: "local", Weight: 1, MinReady: 1}, {Cluster: "east", Weight: 1, Priority: 1}}
 	s := start(t, stream.Config{Went: func(_, _ catalog.App, _ time.Time) map[string]uint64 { return went }}, "127.0.0.1:0", object)
 	s.dial().send(helloOf(orders, "10.0.0.1:50002")).until(func(m *pb.WatchResponse) bool { return m.Revision > 0 })
-	const note = "lately 90 % of the calls went to east: the caller's sidecars find that other routes refuse calls"
+	const note = "lately 90 % of the calls went to east: unless routes have just changed, the caller's sidecars find that others refuse calls"
 	notes := func() string { return strings.Join(s.explain(checkout, orders).GetNotes(), "\n") }
 	serverstest.Await(t, "the instance is ready", func() bool { return s.explain(checkout, orders).GetOutcome() == "ok" })
 	if !strings.Contains(notes(), note) {
