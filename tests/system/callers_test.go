@@ -168,6 +168,14 @@ func TestAnAppCanTrustWhoCalls(t *testing.T) {
 			reply, err := guarded.Invoke(ctx, "guarded", "hello", forged)
 			return told(reply, err, withoutID(truth(app("guarded"), "guarded", "west")))
 		},
+		"to itself, by HTTP, an app of gRPC": func() error {
+			reply, err := quotes.Invoke(ctx, "quotes", "hello", forged)
+			return told(reply, err, withoutID(truth(app("quotes"), "quotes", "west")))
+		},
+		"to itself, by Dapr's API for gRPC": func() error {
+			reply, err := invokeService(ctx, self, "quotes", lower)
+			return told(reply, err, withoutID(truth(app("quotes"), "quotes", "west")))
+		},
 		"to itself, proxied": func() error {
 			reply, err := proxied(ctx, self, lower, false)
 			want := withoutID(truth(app("quotes"), "quotes", "west"))

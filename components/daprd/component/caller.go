@@ -2,6 +2,7 @@ package component
 
 import (
 	"context"
+	"crypto/rand"
 	"maps"
 	"net/http"
 	"slices"
@@ -40,6 +41,12 @@ var reserved = [...]string{"dapr-caller-", "dapr-callee-", "isthmus-"}
 
 // bridged begins the headers by which bridges for actors talk with each other, and with actors.
 const bridged = "isthmus-actor-"
+
+// passed is the header of a call to a gRPC app that has come by the interceptors. daprd keeps nothing
+// else of such a call. Its value is a secret of this process.
+const passed = "isthmus-told"
+
+var secret = rand.Text()
 
 // isReserved tells whether an app could take a header for one that says who calls. Frameworks
 // ignore case, and many make one character of all that are no letter or digit.
@@ -82,19 +89,29 @@ func (c *Component) RegisterCaller(to *pipeline.Registry) {
 	}, Name+".caller")
 }
 
-// DialOptions returns the interceptor of daprd's calls to a gRPC app: daprd makes headers of the
-// metadata of messages.
+// DialOptions returns the interceptor of daprd's calls to a gRPC app.
 func (c *Component) DialOptions() []grpc.DialOption {
-	const callbacks = "/dapr.proto.runtime.v1.AppCallback"
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if strings.HasPrefix(method, callbacks) && method != runtime.AppCallback_OnInvoke_FullMethodName {
-			if md, ok := metadata.FromOutgoingContext(ctx); ok { // a copy
-				maps.DeleteFunc(md, func(name string, _ []string) bool { return isReserved(name) })
-				ctx = metadata.NewOutgoingContext(ctx, md)
-			}
+		if strings.HasPrefix(method, "/dapr.proto.runtime.v1.AppCallback") {
+			md, _ := metadata.FromOutgoingContext(ctx) // a copy
+			ctx = metadata.NewOutgoingContext(ctx, c.cleanCallback(md, method == runtime.AppCallback_OnInvoke_FullMethodName))
 		}
 		return invoke(ctx, method, req, reply, cc, opts...)
 	})}
+}
+
+// cleanCallback cleans the headers of such a call. Those of peers are clean. All others are of a
+// message, or of the app, which invokes itself over daprd's API.
+func (c *Component) cleanCallback(md metadata.MD, invoked bool) metadata.MD {
+	if marks := md[passed]; invoked && len(marks) == 1 && marks[0] == secret {
+		delete(md, passed)
+		return md
+	}
+	maps.DeleteFunc(md, func(name string, _ []string) bool { return isReserved(name) })
+	if invoked {
+		md = metadata.Join(md, metadata.Pairs(told[toldApp], c.self.ID, told[toldNamespace], c.self.Namespace, invoke.CalleeIDHeader, c.self.ID))
+	}
+	return md
 }
 
 // tellCaller is the middleware.

@@ -330,3 +330,34 @@ func TestAnHTTPAppHearsOfACertificateFromTheMiddleware(t *testing.T) {
 		}
 	}
 }
+
+// daprd makes headers of a message's metadata, and of those by which an app calls itself over HTTP.
+func TestAGRPCAppHearsFromNobodyElseWhoCalls(t *testing.T) {
+	c := &Component{self: orders, app: &App{grpc: true}}
+	forged := func() metadata.MD {
+		md := metadata.Pairs("x-other", "a", passed, "guess")
+		for _, name := range spellings() {
+			md.Append(name, "admin")
+		}
+		return md
+	}
+	self := metadata.Pairs("x-other", "a", "dapr-caller-app-id", "orders", "dapr-caller-namespace", "shop", "dapr-callee-app-id", "orders")
+	if got := c.cleanCallback(forged(), true); !maps.EqualFunc(got, self, slices.Equal) {
+		t.Errorf("invoked by itself, it hears %v", got)
+	}
+	if got := c.cleanCallback(forged(), false); len(got) != 1 {
+		t.Errorf("of a message it hears %v", got)
+	}
+	if got := c.cleanCallback(nil, false); len(got) != 0 {
+		t.Errorf("without headers it hears %v", got)
+	}
+	m := &internals.InternalInvokeRequest{Metadata: map[string]*internals.ListStringValue{passed: {Values: []string{"guess"}}}}
+	c.asCalled(t, daprds(t.Context(), "user-agent", "x"), "/dapr.proto.internals.v1.ServiceInvocation/CallLocal", false, m)
+	carried := metadata.MD{}
+	for name, values := range m.GetMetadata() {
+		carried[name] = values.GetValues()
+	}
+	if got := c.cleanCallback(carried, true); len(got.Get(passed)) != 0 || len(got) == 0 {
+		t.Errorf("of a peer's call it hears %v", got)
+	}
+}

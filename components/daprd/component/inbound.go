@@ -62,6 +62,7 @@ type inbound struct {
 	peer   bool // by another sidecar, which a certificate names
 	own    bool // by the app itself, over daprd's API; if neither, nobody knows: calls are plain text
 	bridge bool // between an app and a bridge for actors
+	grpc   bool // to an app that speaks gRPC
 
 	values      [len(told)]string // of told; empty: not told
 	certificate string            // the caller's, for the middleware to tell
@@ -69,7 +70,7 @@ type inbound struct {
 
 // inbound reads who makes a call.
 func (c *Component) inbound(ctx context.Context) *inbound {
-	in := &inbound{self: c.self}
+	in := &inbound{self: c.self, grpc: c.app != nil && c.app.grpc}
 	_, in.bridge = c.self.BridgeCluster()
 	p, overGRPC := peer.FromContext(ctx)
 	if overGRPC {
@@ -222,6 +223,9 @@ func (in *inbound) cleanCarried(headers map[string]*internals.ListStringValue) {
 			lists[i].Values = in.values[i : i+1 : i+1]
 			headers[name] = &lists[i]
 		}
+	}
+	if in.grpc {
+		headers[passed] = &internals.ListStringValue{Values: []string{secret}}
 	}
 	if in.self.ID != "" {
 		lists[len(told)].Values = []string{in.self.ID}
