@@ -33,6 +33,7 @@ func (v *validator) appEndpoints(m *v1alpha1.AppEndpoints) catalog.Object {
 			first[app] = i
 		}
 	}
+	v.names(s, first)
 	v.lines(s)
 	return s
 }
@@ -88,6 +89,7 @@ func (v *validator) endpoint(i int, e *v1alpha1.Endpoint, caller catalog.App) ca
 	ep.WhenStale = v.whenStale(e.WhenStale, path)
 	ep.Locality = v.locality(e.Locality, path)
 	ep.Hash = v.hash(e.Hash, path)
+	ep.As = v.as(e, &ep, caller, path)
 	ep.Routes = v.routes(e.Routes, path)
 	if err := catalog.CheckHostAppID(ep.App.ID); err != nil && catalog.CheckAppID(ep.App.ID) == nil {
 		for j, r := range ep.Routes {
@@ -124,6 +126,46 @@ func (v *validator) hash(m *v1alpha1.Hash, path func(string) string) (h catalog.
 		v.check(catalog.CheckHeader(h.Header), path("hash.header"), "write the name of a header, such as x-user")
 	}
 	return h
+}
+
+// as is the name by which the caller calls an app.
+func (v *validator) as(e *v1alpha1.Endpoint, ep *catalog.Endpoint, caller catalog.App, path func(string) string) string {
+	if e.As == "" {
+		return ""
+	}
+	if err := catalog.CheckAppID(e.As); err != nil {
+		v.refuse(path("as"), err.Error(), "write an app-id")
+		return ""
+	}
+	switch name := (catalog.App{Namespace: caller.Namespace, ID: e.As}); {
+	case caller.Namespace == catalog.DefaultName:
+		v.refuse(path("as"), "is a name in the caller's namespace, and these are the endpoints of all namespaces", "move this endpoint to the AppEndpoints of one namespace or one app")
+	case name == caller:
+		v.refuse(path("as"), fmt.Sprintf("is %s itself, which always resolves to its own instance", name), "choose another name")
+	case name == ep.App:
+		v.refuse(path("as"), fmt.Sprintf("is the name that %s has anyway", name), "leave as out, or choose another name")
+	}
+	return intern(e.As)
+}
+
+// names has each name lead to one app, and no name to another name.
+func (v *validator) names(s *catalog.AppEndpoints, first map[catalog.App]int) {
+	as := map[catalog.App]int{}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if e.As == "" {
+			continue
+		}
+		name, path := e.Name(s.App), fmt.Sprintf("spec.endpoints[%d].as", i)
+		if j, there := first[name]; there && j != i {
+			v.refuse(path, fmt.Sprintf("%s is the app of spec.endpoints[%d], so this name would mean two apps", name, j), "choose a name that no endpoint has, or leave the other endpoint out")
+			return // of a circle, the other half says the same
+		}
+		if j, there := as[name]; there {
+			v.refuse(path, fmt.Sprintf("%s is the name of spec.endpoints[%d] already", name, j), "choose another name; to share calls out between two apps, give them one app-id")
+		}
+		as[name] = i
+	}
 }
 
 // choice is 0 for the first of two words and 1 for the second; 0 where there is none.
@@ -232,7 +274,7 @@ func endpointsToProto(s *catalog.AppEndpoints) proto.Message {
 		if e.WhenStale != catalog.Withdraw {
 			m.WhenStale = e.WhenStale.String()
 		}
-		m.Locality = e.Locality.String()
+		m.Locality, m.As = e.Locality.String(), e.As
 		if h := e.Hash; h.Source != "" {
 			m.Hash = &v1alpha1.Hash{Source: catalog.HashSource}
 		} else if h.Header != "" {

@@ -64,7 +64,41 @@ func (r Rule) String() string {
 type Entry struct {
 	*Plan
 	Rule Rule
+	Own  *Own // nil for most
+}
+
+// Own is what an entry has that the plan, which callers share, has not.
+type Own struct {
+	Name App // by which the caller calls the app; zero: the app's own
 	Hash Hash
+}
+
+// For is what the entry of an endpoint has of its own for a caller; nil for nothing.
+func (e *Endpoint) For(caller App) *Own {
+	if e.As == "" && e.Hash == (Hash{}) {
+		return nil
+	}
+	o := &Own{Hash: e.Hash.By(caller)}
+	if e.As != "" {
+		o.Name = e.Name(caller)
+	}
+	return o
+}
+
+// Name is the app by whose name the caller calls: the key of the entry in its view.
+func (e *Entry) Name() App {
+	if e.Own == nil || e.Own.Name == (App{}) {
+		return e.App
+	}
+	return e.Own.Name
+}
+
+// Hash says which calls go to the same instance.
+func (e *Entry) Hash() Hash {
+	if e.Own == nil {
+		return Hash{}
+	}
+	return e.Own.Hash
 }
 
 // NewEntry makes an entry with a plan of its own.
@@ -74,7 +108,7 @@ func NewEntry(app App, rule Rule, routes []Route) *Entry {
 
 // Same tells whether two entries lead to the same decisions by the same rule.
 func (e *Entry) Same(o *Entry) bool {
-	return e == o || e.Rule.Same(o.Rule) && e.Hash == o.Hash && e.SameRoutes(o)
+	return e == o || e.Rule.Same(o.Rule) && e.Name() == o.Name() && e.Hash() == o.Hash() && e.SameRoutes(o)
 }
 
 // SameRoutes tells whether two entries lead to the same decisions.

@@ -52,7 +52,10 @@ func (e *Entry) explain(address string, taken *Route) Decision {
 			Zones: r.Zones.String(), Running: r.Running.String(),
 		}
 	}
-	switch h := e.Hash; {
+	if name := e.Name(); name != e.App {
+		d.Notes = append(d.Notes, name.String()+" is the caller's name for "+e.App.String()+", which certificates, the guard and traces go by")
+	}
+	switch h := e.Hash(); {
 	case h.Header != "":
 		d.Notes = append(d.Notes, "calls with the same "+h.Header+" go to the same instance")
 	case h.Source != "":

@@ -193,10 +193,19 @@ type Endpoint struct {
 	WhenStale WhenStale
 	Locality  Locality
 	Hash      Hash
-	Line      int32 // of the endpoint's start, in the object's Source
+	As        string // the app-id by which callers call it, in their own namespace; empty: its own
+	Line      int32  // of the endpoint's start, in the object's Source
 	// SelfDeclared says that only a running sidecar of the app declares the call. Anybody with the
 	// app's key could, so it opens no guard.
 	SelfDeclared bool
+}
+
+// Name is the app that a caller calls to reach the endpoint's.
+func (e *Endpoint) Name(caller App) App {
+	if e.As == "" {
+		return e.App
+	}
+	return App{caller.Namespace, e.As}
 }
 
 // LocalCluster names the caller's own cluster in a route.

@@ -110,8 +110,8 @@ func goOn(before, now *catalog.Table[*catalog.Entry]) (same []catalog.Edit[*cata
 }
 
 // entry is that of an app with what a search has found; nil where base is to stand.
-func (l *locals) entry(app catalog.App, s *search) *catalog.Entry {
-	base, open := l.left(app)
+func (l *locals) entry(name catalog.App, s *search) *catalog.Entry {
+	base, open := l.left(name)
 	if base == nil || !s.known || open && len(s.places) == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (l *locals) entry(app catalog.App, s *search) *catalog.Entry {
 			*r = found
 		}
 	}
-	return catalog.NewEntry(app, base.Rule, routes)
+	return &catalog.Entry{Plan: catalog.NewPlan(base.App, routes), Rule: base.Rule, Own: base.Own}
 }
 
 // left is the entry of an app that is left to the local resolver, as the config store has

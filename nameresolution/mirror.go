@@ -90,11 +90,11 @@ func (m *mirror) with(change *pb.WatchResponse) (*mirror, error) {
 			digests = append(digests, catalog.Edit[uint64]{App: wire.AppOf(p.GetApp()), Remove: true})
 			continue
 		}
-		if old, ok := m.view.Entries.Get(entry.App); ok {
+		if old, ok := m.view.Entries.Get(entry.Name()); ok && old.App == entry.App {
 			entry.Follow(old.Plan)
 		}
-		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
-		digests = append(digests, catalog.Edit[uint64]{App: entry.App, Value: p.GetDigest()})
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.Name(), Value: entry})
+		digests = append(digests, catalog.Edit[uint64]{App: entry.Name(), Value: p.GetDigest()})
 	}
 	for _, app := range change.Removed {
 		entries = append(entries, catalog.Edit[*catalog.Entry]{App: wire.AppOf(app), Remove: true})

@@ -85,8 +85,8 @@ func (p *plan) view() *catalog.View {
 	entries := make([]catalog.Edit[*catalog.Entry], 0, len(p.selection.Endpoints))
 	for i := range p.selection.Endpoints {
 		endpoint := uncounted(p.selection.Endpoints[i])
-		entry := &catalog.Entry{Plan: endpoint.Plan(p.cluster, offlineReachability{p, endpoint.App}), Rule: catalog.Rule{Selection: p.selection, Index: int32(i)}}
-		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.App, Value: entry})
+		entry := &catalog.Entry{Plan: endpoint.Plan(p.cluster, offlineReachability{p, endpoint.App}), Rule: catalog.Rule{Selection: p.selection, Index: int32(i)}, Own: endpoint.For(p.app)}
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: entry.Name(), Value: entry})
 		for _, route := range entry.Routes {
 			if route.Gateway {
 				v.Gateways.Addresses[route.Cluster] = p.clusters[route.Cluster].Gateways

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore/open"
@@ -109,6 +110,7 @@ type Resolver struct {
 	mirrors  live.Value[*mirror]       // what the service sent
 	access   live.Value[*access]       // who may call this app
 	guard    *Guard                    // nil without a service
+	identity *identity.Source          // nil without a service
 	gateways live.Value[*catalog.Gateways]
 }
 
@@ -225,6 +227,15 @@ func (r *Resolver) Failed(app catalog.App, address string) {
 	if r.locals != nil {
 		r.locals.failed(app, address)
 	}
+}
+
+// Credentials are those of calls to an app in this sidecar's own name, for a caller that calls the app
+// by another name.
+func (r *Resolver) Credentials(app catalog.App) (credentials.TransportCredentials, error) {
+	if r.identity == nil || r.identity.Insecure() {
+		return nil, fmt.Errorf("calls of %s by another name need a certificate of this component's own; write identity: {sentry: {address: …}} beside resolver in its configuration, or take as: out of the AppEndpoints %s", app, r.self.App)
+	}
+	return credentials.NewTLS(r.identity.ClientTLS(identity.OneOf(app))), nil
 }
 
 // RetryCutOff tells whether a call that a lost gateway cut off is to be tried again through another

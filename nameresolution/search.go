@@ -145,6 +145,16 @@ func (l *locals) begin(app catalog.App) *search {
 	return s
 }
 
+// target is the app that a name stands for.
+func (l *locals) target(name catalog.App) catalog.App {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if entry, _ := l.left(name); entry != nil {
+		return entry.App
+	}
+	return name
+}
+
 // run asks and checks until nobody has looked the app up for a while, or the resolver closes.
 func (l *locals) run(s *search) {
 	var ask time.Time
@@ -184,7 +194,7 @@ func (l *locals) ask(s *search) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, askTimeout)
-	addresses, err := l.resolver.Find(ctx, s.app, l.r.self.Port)
+	addresses, err := l.resolver.Find(ctx, l.target(s.app), l.r.self.Port)
 	cancel()
 	<-l.slots
 	if l.ctx.Err() != nil {

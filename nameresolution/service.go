@@ -30,7 +30,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		return errors.New("isthmus configuration: guard: enforce needs mTLS, since the certificate names the caller; start daprd with --enable-mtls and Sentry's address, or write guard: observe")
 	}
 	r.guard = newGuard(r, cfg.guard, id.Domain, r.log)
-	r.contact.blind = id.Ready
+	r.contact.blind, r.identity = id.Ready, id
 	r.reached, r.zone = address, cfg.zone
 	drain, leave := context.WithCancel(context.Background())
 	ready, open := context.WithCancel(context.Background())

@@ -30,6 +30,8 @@ func Accepted() map[string]string {
 		"a locality":                    Selection("  - {app: a, locality: prefer}\n  - {app: b, locality: none, whenStale: serve}\n  - {app: c}\n"),
 		"routes at their bounds":        Selection("  - {app: a, whenStale: serve, routes: [{cluster: local, priority: 0, weight: 0}, {cluster: east, priority: 100, weight: 10000}]}\n"),
 		"calls that stay together":      Selection("  - {app: a, hash: {header: X-User_id.v1}}\n  - {app: b, hash: {source: app}}\n"),
+		"another name":                  Selection("  - {app: a, namespace: finance, as: a}\n  - {app: b_2, as: B_2}\n"),
+		"another name for a namespace":  Object("AppEndpoints", "{namespace: shop, name: default.isthmus.dev}", "{endpoints: [{app: a, as: b}]}"),
 		"instances that it takes":       Selection("  - {app: a, routes: [{cluster: local, minReady: 3}, {cluster: east, minReady: \"100000\"}, {cluster: north, minReady: 50%}, {cluster: south, minReady: 100%}]}\n"),
 		"versions":                      Selection("  - {app: a, routes: [{cluster: local, minReady: 3, versions: [\"1.*\"]}, {cluster: east, versions: [2.1.0+build-7, \"2.?\"]}, {cluster: north, minReady: 50%, versions: []}]}\n"),
 		"as many routes as can be":      Selection("  - app: a\n    routes:" + strings.ReplaceAll(items(catalog.MaxRoutes, "cluster: c"), "\n", "\n    ") + "\n"),

@@ -50,6 +50,7 @@ func objectRules() map[string]func(*schema) {
 		"Endpoint.namespace":         func(s *schema) { name(s, catalog.CheckNamespace) },
 		"Endpoint.whenStale":         func(s *schema) { s.Enum = []string{catalog.Withdraw.String(), catalog.Serve.String()} },
 		"Endpoint.locality":          func(s *schema) { s.Enum = []string{catalog.NoLocality.String(), catalog.PreferZone.String()} },
+		"Endpoint.as":                appID,
 		"Hash": func(s *schema) {
 			keepNull(s)
 			s.MinFields, s.MaxFields = number(1), number(1)

@@ -25,6 +25,7 @@ const (
 	entryRoutes protowire.Number = 3
 	entryDigest protowire.Number = 4
 	entryHash   protowire.Number = 5
+	entryTarget protowire.Number = 6
 
 	appNamespace protowire.Number = 1
 	appID        protowire.Number = 2
@@ -45,18 +46,28 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	target, own := app, catalog.Own{}
+	if m.Target != nil {
+		own.Name = app
+		if target, err = ParseApp(m.Target); err != nil {
+			return nil, fmt.Errorf("entry of %s: %w", app, err)
+		}
+	}
 	if len(m.GetRoutes()) > maxRoutes {
 		return nil, fmt.Errorf("entry of %s has %d routes; at most %d are taken", app, len(m.GetRoutes()), maxRoutes)
 	}
 	routes := make([]catalog.Route, len(m.GetRoutes()))
 	for i, r := range m.GetRoutes() {
-		if routes[i], err = parseRoute(app, r); err != nil {
+		if routes[i], err = parseRoute(target, r); err != nil {
 			return nil, fmt.Errorf("entry of %s, route %d: %w", app, i, err)
 		}
 	}
-	e := catalog.NewEntry(app, catalog.TextRule(m.GetRule()), routes)
-	if e.Hash, err = catalog.ParseHash(m.GetHash()); err != nil {
+	e := catalog.NewEntry(target, catalog.TextRule(m.GetRule()), routes)
+	if own.Hash, err = catalog.ParseHash(m.GetHash()); err != nil {
 		return nil, fmt.Errorf("entry of %s: %w", app, err)
+	}
+	if own != (catalog.Own{}) {
+		e.Own = &own
 	}
 	return e, nil
 }
@@ -72,15 +83,21 @@ func AppendPut(b []byte, e *catalog.Entry) []byte {
 
 func appendEntry(m []byte, e *catalog.Entry) []byte {
 	var room [512]byte
-	app := appendText(room[:0], appNamespace, e.App.Namespace)
-	app = appendText(app, appID, e.App.ID)
-	m = appendMessage(m, entryApp, app)
+	name := e.Name()
+	m = appendMessage(m, entryApp, appendApp(room[:0], name))
 	m = appendText(m, entryRule, e.Rule.String())
 	for i := range e.Routes {
 		m = appendMessage(m, entryRoutes, appendRoute(room[:0], &e.Routes[i]))
 	}
-	m = appendText(m, entryHash, e.Hash.String())
+	m = appendText(m, entryHash, e.Hash().String())
+	if name != e.App {
+		m = appendMessage(m, entryTarget, appendApp(room[:0], e.App))
+	}
 	return protowire.AppendFixed64(protowire.AppendTag(m, entryDigest, protowire.Fixed64Type), xxhash.Sum64(m))
+}
+
+func appendApp(m []byte, app catalog.App) []byte {
+	return appendText(appendText(m, appNamespace, app.Namespace), appID, app.ID)
 }
 
 // Digest is the digest of an entry's message: over the fields before it, as AppendPut writes them.

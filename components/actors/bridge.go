@@ -230,7 +230,7 @@ func (b *Bridge) peer(ctx context.Context, cluster string, app catalog.App) (*gr
 		return conn, nil
 	}
 	options := append(append(b.dialOptions(b.isBridge(cluster, app)), b.dialer.DialOptions()...), grpc.WithResolvers(b.dialer.Wrap(passthrough())))
-	conn, err := grpc.NewClient("passthrough:///"+b.dialer.Name(entry.Plan), options...)
+	conn, err := grpc.NewClient("passthrough:///"+b.dialer.Name(entry), options...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the bridge of cluster %s: %w", cluster, err)
 	}

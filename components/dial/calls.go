@@ -1,6 +1,7 @@
 package dial
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -23,15 +24,23 @@ type Calls struct {
 
 // Calls returns the counts of all apps that were called, sorted by app and cluster.
 func (d *Dialer) Calls() (all []Calls) {
-	d.byApp.Range(func(_, found any) bool {
-		c := found.(*callee)
+	for c := range d.apps() {
 		all = append(all, c.counts.read(c.app)...)
-		return true
-	})
+	}
 	slices.SortFunc(all, func(a, b Calls) int {
 		return strings.Compare(a.App.String()+" "+a.Cluster, b.App.String()+" "+b.Cluster)
 	})
 	return all
+}
+
+// apps are the callees by their own names, which have the counts.
+func (d *Dialer) apps() iter.Seq[*callee] {
+	return func(yield func(*callee) bool) {
+		d.callees.Range(func(_, found any) bool {
+			c := found.(*callee)
+			return c.renamed() || yield(c)
+		})
+	}
 }
 
 // callCounts has the counts of one app by cluster. A call that begins counts in the routeState of

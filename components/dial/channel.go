@@ -45,12 +45,19 @@ type channel struct {
 // carries at a long round trip.
 const answerWindow = 16 << 20
 
+// plainText is what credentials without TLS call it.
+const plainText = "insecure"
+
 // newChannel makes a channel with daprd's own credentials and keepalive.
 func newChannel(d *Dialer, to *callee) (*channel, error) {
-	c := &channel{dialer: d, callee: to, app: to.app, hosts: map[string]struct{}{}, plain: to.creds.Info().SecurityProtocol == "insecure"}
+	creds, err := to.credentials()
+	if err != nil {
+		return nil, err
+	}
+	c := &channel{dialer: d, callee: to, app: to.app, hosts: map[string]struct{}{}, plain: creds.Info().SecurityProtocol == plainText}
 	conn, err := grpc.NewClient(scheme+":///"+to.address,
 		grpc.WithResolvers(c),
-		grpc.WithTransportCredentials(&connCredentials{to.creds.Clone()}),
+		grpc.WithTransportCredentials(&connCredentials{creds}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -121,7 +128,10 @@ func (c *channel) refresh() {
 		return
 	}
 	changes := c.dialer.hosts.version.Load()
-	entry, _ := view.Entries.Get(c.app)
+	entry, _ := view.Entries.Get(c.callee.name)
+	if entry != nil && entry.App != c.app {
+		entry = nil // the name leads to another app now, which has a channel of its own
+	}
 	if p := c.plan; p != nil && p.entry == entry && p.zone == view.Zone && p.gateways == view.Gateways && p.hostVersion == changes && (entry != nil || p.view == view) {
 		return
 	}

@@ -57,7 +57,7 @@ func TestACallOnAConnectionThatDaprdHasClosed(t *testing.T) {
 					case route == "away" && err.Error() != want.Error():
 						t.Errorf("the call ends with %v, and on an open connection with %v", err, want)
 					}
-					if n := len(w.callee(orders).conns) + len(w.callee(orders).idle); n > 2 {
+					if n := len(w.callee(calleeKey{orders, orders}).conns) + len(w.callee(calleeKey{orders, orders}).idle); n > 2 {
 						t.Errorf("%d channels for two connections", n)
 					}
 				})

@@ -19,6 +19,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/traffic"
@@ -37,7 +38,7 @@ type Dialer struct {
 	span      func(context.Context) trace.Span
 	answers   Answers
 	byAddress sync.Map // "host:port", as returned by Name, to its *callee
-	byApp     sync.Map // catalog.App to its *callee
+	callees   sync.Map // calleeKey to its *callee
 	byConn    sync.Map // daprd's *grpc.ClientConn to its *channel
 	remotes   remotes
 	hosts     *hosts
@@ -60,6 +61,9 @@ type Resolver interface {
 	// View returns the view that lookups use, nil before the first, and a channel that is
 	// closed when the next view takes its place.
 	View() (view *catalog.View, changed <-chan struct{})
+	// Credentials are those of calls to an app that the caller calls by another name: for these,
+	// daprd's own want the certificate of that name.
+	Credentials(app catalog.App) (credentials.TransportCredentials, error)
 	// RetryCutOff reports whether a call that was cut off is made again elsewhere.
 	RetryCutOff() bool
 	// Failed is called, in a goroutine of its own, for each failed attempt to connect to an
@@ -110,27 +114,38 @@ func (d *Dialer) currentView() *catalog.View {
 	return view
 }
 
-// Name returns what daprd dials for an app that the view has: the app's own name.
-func (d *Dialer) Name(plan *catalog.Plan) string {
-	if c, ok := plan.Memo(catalog.MemoDial).(*callee); ok && c.dialer == d {
+// Name returns what daprd dials for an app that the view has: the app's own name. Where the caller
+// calls it by another one, it is a name of both.
+func (d *Dialer) Name(entry *catalog.Entry) string {
+	if c, ok := entry.Memo(catalog.MemoDial).(*callee); ok && c.dialer == d {
 		return c.address
 	}
-	c := d.callee(plan.App)
-	plan.Keep(catalog.MemoDial, c)
+	c := d.callee(calleeKey{entry.App, entry.Name()})
+	entry.Keep(catalog.MemoDial, c)
 	return c.address
 }
 
+// calleeKey is an app, and the name by which the caller calls it.
+type calleeKey struct{ app, name catalog.App }
+
 // callee returns the app's, and makes it at the first lookup.
-func (d *Dialer) callee(app catalog.App) *callee {
-	if c, ok := d.byApp.Load(app); ok {
+func (d *Dialer) callee(key calleeKey) *callee {
+	if c, ok := d.callees.Load(key); ok {
 		return c.(*callee)
 	}
 	domain := catalog.Domain(catalog.DefaultDomain)
 	if view := d.currentView(); view != nil && view.Gateways != nil && view.Gateways.Domain != "" {
 		domain = view.Gateways.Domain
 	}
-	address := app.ID + "." + app.Namespace + "." + string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
-	found, _ := d.byApp.LoadOrStore(app, &callee{dialer: d, app: app, address: address, conns: map[*grpc.ClientConn]*channel{}})
+	of := func(app catalog.App) string { return app.ID + "." + app.Namespace + "." }
+	made := &callee{dialer: d, calleeKey: key, conns: map[*grpc.ClientConn]*channel{}}
+	if made.renamed() {
+		made.address, made.counts = of(key.app)+"as."+of(key.name), d.callee(calleeKey{key.app, key.app}).counts
+	} else {
+		made.address, made.counts = of(key.app), &callCounts{}
+	}
+	made.address += string(domain) + ":" + strconv.Itoa(catalog.DefaultGatewayPort)
+	found, _ := d.callees.LoadOrStore(key, made)
 	c := found.(*callee)
 	d.byAddress.Store(c.address, c)
 	return c

@@ -96,7 +96,7 @@ func TestADialerOfOnesOwnGetsTheName(t *testing.T) {
 }
 
 // planOf is a plan of an app, for its name.
-func planOf(app catalog.App) *catalog.Plan { return &catalog.Plan{App: app} }
+func planOf(app catalog.App) *catalog.Entry { return &catalog.Entry{Plan: &catalog.Plan{App: app}} }
 
 func TestAClusterWithoutGatewaysIsAnErrorThatNamesIt(t *testing.T) {
 	_, err := call(t, newEastDialer(t).dial(t))

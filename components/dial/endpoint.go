@@ -110,6 +110,9 @@ func (e *endpoint) trace(ctx context.Context) (sampled trace.TraceID) {
 	if e.name != "" {
 		attributes = append(attributes, tracing.Gateway.String(e.name))
 	}
+	if e.channel.callee.renamed() {
+		attributes = append(attributes, tracing.App.String(e.channel.app.String()))
+	}
 	span.AddEvent("isthmus.endpoint", trace.WithAttributes(attributes...))
 	if of := span.SpanContext(); of.IsSampled() {
 		sampled = of.TraceID()

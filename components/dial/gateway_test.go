@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -157,6 +158,10 @@ func newTestDialer(t testing.TB) *testDialer {
 func (w *testDialer) View() (*catalog.View, <-chan struct{}) {
 	view, _, changed := w.views.Follow()
 	return view, changed
+}
+
+func (w *testDialer) Credentials(catalog.App) (credentials.TransportCredentials, error) {
+	return nil, errors.New("no certificate")
 }
 
 func (w *testDialer) RetryCutOff() bool { return w.retry }

@@ -10,10 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
-
-	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Schemes returns the schemes that daprd dials by: standalone, and in Kubernetes.
@@ -56,7 +55,7 @@ func (d *Dialer) unary(ctx context.Context, method string, req, reply any, cc *g
 	case c == nil:
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
-	call, ctx, opts := c.makeCall(c.keyed(ctx, req), method, opts)
+	call, ctx, opts := c.makeCall(c.callee.rename(c.keyed(ctx, req)), method, opts)
 	call.reply = reply
 	return c.conn.Invoke(ctx, method, req, reply, opts...)
 }
@@ -70,7 +69,7 @@ func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	open := func(ctx context.Context) (grpc.ClientStream, error) {
-		call, ctx, opts := c.makeCall(ctx, method, opts)
+		call, ctx, opts := c.makeCall(c.callee.rename(ctx), method, opts)
 		s, err := c.conn.NewStream(ctx, desc, method, opts...)
 		if err != nil {
 			return nil, err
@@ -106,15 +105,44 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 
 // callee is an app with a name, and the connections that daprd made to it.
 type callee struct {
+	calleeKey
 	dialer  *Dialer
-	app     catalog.App
-	address string // the name that daprd dials, as "host:port"
-	counts  callCounts
+	address string      // the name that daprd dials, as "host:port"
+	counts  *callCounts // of the app
 
 	// The fields below belong to Dialer.mu.
 	creds credentials.TransportCredentials // daprd's, for this app; nil before the first connection
 	conns map[*grpc.ClientConn]*channel
 	idle  []*channel // without a handle
+}
+
+// renamed tells whether the caller calls the app by another name.
+func (c *callee) renamed() bool { return c.name != c.app }
+
+// The metadata by which daprd passes a proxied call on to an app.
+var calleeMetadata = []string{"dapr-app-id", "dapr-callee-app-id"}
+
+// rename has a proxied call name its app by the app's own name, as its sidecar wants it.
+func (c *callee) rename(ctx context.Context) context.Context {
+	md, ok := metadata.FromOutgoingContext(ctx) // a copy
+	if !c.renamed() || !ok {
+		return ctx
+	}
+	for _, key := range calleeMetadata {
+		if len(md.Get(key)) > 0 {
+			md.Set(key, c.app.ID)
+		}
+	}
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// credentials are daprd's, or those for an app that has another name here. The caller holds
+// Dialer.mu.
+func (c *callee) credentials() (credentials.TransportCredentials, error) {
+	if !c.renamed() || c.creds.Info().SecurityProtocol == plainText {
+		return c.creds.Clone(), nil
+	}
+	return c.dialer.resolver.Load().Credentials(c.app)
 }
 
 // handle stands behind a connection that daprd made to one of our names, as its resolver. The

@@ -144,7 +144,7 @@ func TestCallsWithOneKeyGoToOneInstanceOverClusters(t *testing.T) {
 	east.Cluster, east.Local = "east", false
 	publish := func(hash catalog.Hash) {
 		e := catalog.NewEntry(orders, catalog.Rule{}, []catalog.Route{west, east})
-		e.Hash = hash
+		e.Own = &catalog.Own{Hash: hash}
 		w.views.Store(&catalog.View{
 			Entries:  catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: orders, Value: e}),
 			Gateways: &catalog.Gateways{Domain: catalog.DefaultDomain},
@@ -245,7 +245,7 @@ func TestAStreamThatNobodySendsOnIsCountedOut(t *testing.T) {
 	w.Header = headerOf
 	gw := startGateway(t, func(s *grpc.Server) { internalv1.RegisterServiceInvocationServer(s, &whoServer{}) })
 	e := catalog.NewEntry(orders, catalog.Rule{}, []catalog.Route{localRoute(gw.Address)})
-	e.Hash = catalog.Hash{Header: "x-user"}
+	e.Own = &catalog.Own{Hash: catalog.Hash{Header: "x-user"}}
 	w.views.Store(&catalog.View{
 		Entries:  catalog.Table[*catalog.Entry]{}.With(catalog.Edit[*catalog.Entry]{App: orders, Value: e}),
 		Gateways: &catalog.Gateways{Domain: catalog.DefaultDomain},

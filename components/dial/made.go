@@ -73,10 +73,8 @@ func codeOf(failure uint32) string {
 // Made returns the calls to each app and cluster so far.
 func (d *Dialer) Made() (all []nameresolution.Made) {
 	now := time.Since(processStart)
-	d.byApp.Range(func(_, found any) bool {
-		c := found.(*callee)
+	for c := range d.apps() {
 		c.counts.mu.Lock()
-		defer c.counts.mu.Unlock()
 		for cluster, counts := range c.counts.clusters {
 			m := &counts.made
 			one := nameresolution.Made{App: c.app, Cluster: cluster, Counts: m.Read(), Exemplars: m.Exemplars(), UnderWay: uint64(max(0, m.open.Load())), Waiting: m.hanging(now), Code: codeOf(m.failure.Load())}
@@ -85,8 +83,8 @@ func (d *Dialer) Made() (all []nameresolution.Made) {
 			}
 			all = append(all, one)
 		}
-		return true
-	})
+		c.counts.mu.Unlock()
+	}
 	return all
 }
 

@@ -140,7 +140,7 @@ func TestWhenCallsCountAsHanging(t *testing.T) {
 
 // BenchmarkCounting is what counting adds to a call, beside the call itself.
 func BenchmarkCounting(b *testing.B) {
-	to := &callee{}
+	to := &callee{counts: &callCounts{}}
 	state := to.counts.open("west")
 	at := &endpoint{route: state}
 	c := &madeCall{channel: &channel{dialer: &Dialer{answers: answerOf}, callee: to}, answers: true}

@@ -45,7 +45,9 @@ type target struct {
 func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, hostVersion uint64, before *plan) *plan {
 	p := &plan{channel: c, view: view, entry: entry, zone: view.Zone, gateways: view.Gateways, hostVersion: hostVersion, hosts: map[string]struct{}{}}
 	if entry == nil {
-		_, p.refusal = view.Find(c.app)
+		if _, p.refusal = view.Find(c.callee.name); p.refusal == nil {
+			p.refusal = &catalog.Refusal{Outcome: catalog.Unavailable, Reason: c.callee.name.String() + " leads to another app than " + c.app.String() + " now; call again"}
+		}
 		return p
 	}
 	if entry.Outcome() != catalog.OK {
@@ -197,7 +199,7 @@ func (p *plan) hash() catalog.Hash {
 	if p.entry == nil {
 		return catalog.Hash{}
 	}
-	return p.entry.Hash
+	return p.entry.Hash()
 }
 
 // isHostName reports whether an address needs a lookup.

@@ -134,8 +134,8 @@ func (v *Inventory) calleesOf(app catalog.App) (all []check.Callee) {
 	if !ok || view.Open {
 		return nil
 	}
-	for callee, entry := range view.Entries.All() {
-		all = append(all, check.Callee{App: callee, Decision: entry.Explain()})
+	for _, entry := range view.Entries.All() {
+		all = append(all, check.Callee{App: entry.App, Decision: entry.Explain()})
 	}
 	slices.SortFunc(all, func(a, b check.Callee) int { return a.App.Compare(b.App) })
 	return all

@@ -79,7 +79,7 @@ func (v *Inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEn
 		if !r.Usable() {
 			continue
 		}
-		host := r.ServerName(view.Gateways.Domain, app)
+		host := r.ServerName(view.Gateways.Domain, e.App)
 		addresses := r.Addresses
 		if r.Gateway {
 			addresses = view.Gateways.Addresses[r.Cluster]

@@ -66,11 +66,11 @@ func (v *Inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingSer
 
 // graphCalls are the entries of a view, by callee, without the app itself.
 func graphCalls(v *topology.ViewUpdate) (calls []*v1alpha1.GraphCall) {
-	for app, e := range v.View.Entries.All() {
-		if app == v.App {
+	for _, e := range v.View.Entries.All() {
+		if e.App == v.App {
 			continue
 		}
-		call := &v1alpha1.GraphCall{Caller: wire.App(v.App), Callee: wire.App(app), Rule: e.Rule.String()}
+		call := &v1alpha1.GraphCall{Caller: wire.App(v.App), Callee: wire.App(e.App), Rule: e.Rule.String()}
 		for i := range e.Routes {
 			r := &e.Routes[i]
 			call.Routes = append(call.Routes, &v1alpha1.GraphRoute{

@@ -16,11 +16,11 @@ func (vs *views) entry(caller, callee *node, index int32) *catalog.Entry {
 	prefer := endpoint.Locality.Prefers(vs.cfg.PreferZone)
 	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == vs.cfg.PreferZone || callee.zones == nil) {
 		e := vs.localEntry(callee, rule)
-		e.Hash = endpoint.Hash.By(caller.app)
+		e.Own = endpoint.For(caller.app)
 		return e
 	}
 	plan := endpoint.Plan(vs.cfg.Cluster, &callerReachability{vs, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
-	return &catalog.Entry{Plan: callee.share(plan), Rule: rule, Hash: endpoint.Hash.By(caller.app)}
+	return &catalog.Entry{Plan: callee.share(plan), Rule: rule, Own: endpoint.For(caller.app)}
 }
 
 // maxShared bounds how many different plans of one app are kept for sharing.

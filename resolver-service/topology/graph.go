@@ -236,6 +236,14 @@ func (n *node) connect(callee *node, index int32) {
 	callee.callers[n] = index
 }
 
+// nameTo is the app by whose name a caller calls it.
+func (n *node) nameTo(caller *node) catalog.App {
+	if index, ok := n.callers[caller]; ok && index != selfIndex {
+		return caller.selection.Endpoints[index].Name(caller.app)
+	}
+	return n.app
+}
+
 // isHere tells whether a route's cluster is this one.
 func (ns *nodes) isHere(name string) bool {
 	return name == catalog.LocalCluster || name == ns.cfg.Cluster

@@ -51,7 +51,7 @@ func (q mapQuery) kept(caller, callee *node) *catalog.Entry {
 	if caller == callee || caller.view == nil || q.Namespace != "" && caller.app.Namespace != q.Namespace && callee.app.Namespace != q.Namespace {
 		return nil
 	}
-	e, _ := caller.view.Entries.Get(callee.app)
+	e, _ := caller.view.Entries.Get(callee.nameTo(caller))
 	if e != nil && q.Via != "" && !slices.ContainsFunc(e.Routes, func(r catalog.Route) bool { return r.Cluster == q.Via }) {
 		return nil
 	}

@@ -45,13 +45,16 @@ func (vs *views) rebuild(n *node, revision uint64) ViewUpdate {
 	entries := make([]catalog.Edit[*catalog.Entry], 0, len(n.selection.Endpoints)+1)
 	keep := func(callee *node, index int32) {
 		e := vs.entry(n, callee, index)
+		if hides(n, callee, e) {
+			return
+		}
 		if n.view != nil {
-			if old, ok := n.view.Entries.Get(e.App); ok && old.Same(e) {
+			if old, ok := n.view.Entries.Get(e.Name()); ok && old.Same(e) {
 				e = old
 			}
 		}
 		n.count(e, 1)
-		entries = append(entries, catalog.Edit[*catalog.Entry]{App: e.App, Value: e})
+		entries = append(entries, catalog.Edit[*catalog.Entry]{App: e.Name(), Value: e})
 	}
 	keep(n, selfIndex)
 	for i := range n.selection.Endpoints {
@@ -72,7 +75,10 @@ func (vs *views) refresh(n *node, callees map[*node]struct{}, u *Update) {
 			continue
 		}
 		next := vs.entry(n, callee, index)
-		old, had := n.view.Entries.Get(callee.app)
+		if hides(n, callee, next) {
+			continue
+		}
+		old, had := n.view.Entries.Get(next.Name())
 		if had && old.Same(next) {
 			continue
 		}
@@ -80,7 +86,7 @@ func (vs *views) refresh(n *node, callees map[*node]struct{}, u *Update) {
 			n.count(old, -1)
 		}
 		n.count(next, 1)
-		edits = append(edits, catalog.Edit[*catalog.Entry]{App: callee.app, Value: next})
+		edits = append(edits, catalog.Edit[*catalog.Entry]{App: next.Name(), Value: next})
 	}
 	gateways := vs.gatewaysFor(n)
 	if len(edits) == 0 && gateways.Equal(n.view.Gateways) {
@@ -90,6 +96,9 @@ func (vs *views) refresh(n *node, callees map[*node]struct{}, u *Update) {
 	n.view = &catalog.View{Revision: u.Revision, Entries: n.view.Entries.With(edits...), Gateways: gateways, Rule: n.view.Rule}
 	u.Views = append(u.Views, ViewUpdate{n.app, n.view})
 }
+
+// hides tells whether an entry would take the name of the caller itself, as one of a default may.
+func hides(n, callee *node, e *catalog.Entry) bool { return e.Name() == n.app && callee != n }
 
 // count notes which clusters' gateways an entry leads to.
 func (n *node) count(e *catalog.Entry, by int) {

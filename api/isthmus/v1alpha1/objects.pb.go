@@ -343,7 +343,10 @@ type Endpoint struct {
 	// "prefer" or "none". The cluster's default where omitted.
 	Locality string `protobuf:"bytes,5,opt,name=locality,proto3" json:"locality,omitempty"`
 	// What keeps calls together: those with the same value go to the same instance. Omitted: nothing.
-	Hash          *Hash `protobuf:"bytes,6,opt,name=hash,proto3" json:"hash,omitempty"`
+	Hash *Hash `protobuf:"bytes,6,opt,name=hash,proto3" json:"hash,omitempty"`
+	// The app-id by which the caller calls it, in the caller's own namespace and in place of its own name.
+	// Certificates, the guard and traces go by the app's own name. Omitted: that is the one to call.
+	As            string `protobuf:"bytes,7,opt,name=as,proto3" json:"as,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -418,6 +421,13 @@ func (x *Endpoint) GetHash() *Hash {
 		return x.Hash
 	}
 	return nil
+}
+
+func (x *Endpoint) GetAs() string {
+	if x != nil {
+		return x.As
+	}
+	return ""
 }
 
 // Hash says which calls go to the same instance, as long as that is ready and not overloaded. Exactly
@@ -1683,7 +1693,7 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x06routes\x18\x02 \x03(\v2\x1c.isthmus.v1alpha1.ActorRouteR\x06routes\"&\n" +
 	"\n" +
 	"ActorRoute\x12\x18\n" +
-	"\acluster\x18\x01 \x01(\tR\acluster\"\xd2\x01\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\"\xe2\x01\n" +
 	"\bEndpoint\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12/\n" +
@@ -1691,7 +1701,8 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\n" +
 	"when_stale\x18\x04 \x01(\tR\twhenStale\x12\x1a\n" +
 	"\blocality\x18\x05 \x01(\tR\blocality\x12*\n" +
-	"\x04hash\x18\x06 \x01(\v2\x16.isthmus.v1alpha1.HashR\x04hash\"6\n" +
+	"\x04hash\x18\x06 \x01(\v2\x16.isthmus.v1alpha1.HashR\x04hash\x12\x0e\n" +
+	"\x02as\x18\a \x01(\tR\x02as\"6\n" +
 	"\x04Hash\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\tR\x06header\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\"\x9e\x01\n" +

@@ -99,7 +99,7 @@ func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string
 	case entry == nil: // its own app, for which daprd asks on every proxied call that comes in
 		return r.isthmus.Own(), nil
 	}
-	return r.component.dialer.Name(entry.Plan), nil
+	return r.component.dialer.Name(entry), nil
 }
 
 // refused counts a refused lookup, and returns its error.

@@ -104,7 +104,7 @@ func (s *sidecar) waitForAddress(t testing.TB, app catalog.App, port int) {
 		}
 		name := want
 		if want != "" && want != r.isthmus.Own() {
-			name = r.component.dialer.Name(&catalog.Plan{App: app})
+			name = r.component.dialer.Name(&catalog.Entry{Plan: &catalog.Plan{App: app}})
 		}
 		if told, _ := s.find(app); told == name {
 			return

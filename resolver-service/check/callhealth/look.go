@@ -114,8 +114,8 @@ type selected struct {
 func (h *Health) Look(views []topology.ViewUpdate, unwell []Unwell, of map[catalog.App]int, asked []Asked, now time.Time) (wanted []Wanted) {
 	callees := map[catalog.App]*selected{}
 	for _, v := range views {
-		for callee, e := range v.View.Entries.All() {
-			s := e.Rule.Selection
+		for _, e := range v.View.Entries.All() {
+			callee, s := e.App, e.Rule.Selection
 			if callee == v.App || s == nil || s.IsDefault() {
 				continue // it was not chosen for this caller
 			}

@@ -117,7 +117,11 @@ func (s *Server) service(c *caller, name, dc string) *record {
 	}
 	app := c.appOf(name)
 	inView, _ := view.Entries.Get(app)
-	all := s.registry.rosterOf(app)
+	target := app
+	if inView != nil {
+		target = inView.App
+	}
+	all := s.registry.rosterOf(target)
 	key := "service\x00" + dc + "\x00" + c.nameOf(app) // however it is written
 	old := c.records[key]
 	if old != nil && old.entry == inView && old.roster == all && (inView != nil || app != c.app) && old.view.Gateways == view.Gateways {

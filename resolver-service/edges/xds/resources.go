@@ -103,7 +103,7 @@ func (m *maker) resource(k kind, n resourceName, plan *catalog.Plan, gateways ga
 	name := n.String()
 	switch k {
 	case clusters:
-		return made(name, m.clusterOf(name, n.app))
+		return made(name, m.clusterOf(name, plan.App))
 	case listeners:
 		return made(name, listenerOf(name))
 	case routes:
@@ -184,7 +184,7 @@ func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gat
 		if !r.Usable() || n.cluster != "" && r.Cluster != n.cluster {
 			continue
 		}
-		lb := m.endpointsBehind(n.app, r, gateways)
+		lb := m.endpointsBehind(plan.App, r, gateways)
 		if len(lb) == 0 {
 			continue
 		}

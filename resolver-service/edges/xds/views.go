@@ -63,7 +63,7 @@ func (s *appState) resource(k kind, n resourceName) *resource {
 	switch {
 	case n.cluster != "" && !leadsTo(e.Plan, n.cluster):
 		return nil
-	case s.nameless != nil && k == endpoints:
+	case s.nameless != nil && k == endpoints, n.app != e.App: // which no other client shares
 		return s.maker.resource(k, n, e.Plan, s.gateways)
 	default:
 		return s.of(k, n, e.Plan)

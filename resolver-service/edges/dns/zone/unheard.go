@@ -57,5 +57,5 @@ func withRoutes(entry *catalog.Entry, unheard []string) *catalog.Entry {
 	if len(routes) == len(entry.Routes) {
 		return entry
 	}
-	return catalog.NewEntry(entry.App, entry.Rule, routes)
+	return &catalog.Entry{Plan: catalog.NewPlan(entry.App, routes), Rule: entry.Rule, Own: entry.Own}
 }
