@@ -27,6 +27,17 @@ func (v *View) Find(app App) (*Entry, error) {
 	return e, nil
 }
 
+// ByOwnName returns the entry of an app that the caller calls by the app's own name. Who answers
+// with an address alone goes by this: what else a call names, the certificate and the host at a
+// gateway, follows from the name that was asked for.
+func (v *View) ByOwnName(app App) (e *Entry, ok bool) {
+	e, ok = v.Entries.Get(app)
+	if ok && e.Name() != e.App {
+		return nil, false
+	}
+	return e, ok
+}
+
 // Renumbered returns the same view with another revision.
 func (v *View) Renumbered(revision uint64) *View {
 	next := *v

@@ -28,15 +28,10 @@ type scope struct {
 // instances are those of an app, by their IDs. Without a dc each is there as often as its share
 // of calls asks for.
 func (s *scope) instances(app catalog.App) []*api.ServiceEntry {
-	e, selected := s.view.Entries.Get(app)
-	target := app
-	if selected {
-		target = e.App
-	}
-	b := &builder{scope: s, app: app, name: s.caller.nameOf(app), roster: s.server.registry.rosterOf(target), entries: []*api.ServiceEntry{}, shown: map[*registered]bool{}}
+	b := &builder{scope: s, app: app, name: s.caller.nameOf(app), roster: s.server.registry.rosterOf(app), entries: []*api.ServiceEntry{}, shown: map[*registered]bool{}}
 	own := app == s.caller.app
 	local := own
-	if selected {
+	if e, ok := s.view.ByOwnName(app); ok {
 		b.routes(e)
 		local = local || hasLocal(e)
 	}

@@ -118,6 +118,25 @@ func TestAViewAsConsulShowsIt(t *testing.T) {
 	}
 }
 
+// Consul's clients verify the name that they ask for, so a name of the caller's own is none of theirs.
+func TestANameOfTheCallersOwnIsNoService(t *testing.T) {
+	i := ours(t, selection("checkout", catalog.Endpoint{App: shop("ledger"), As: "orders"}))
+	if _, err := i.topology.Apply(t.Context(), topology.Change{Instances: []topology.InstanceChange{{Source: "test", Full: true, Put: []catalog.Instance{
+		{ID: "1", App: shop("ledger"), Address: netip.MustParseAddrPort("10.0.0.1:50002")}, {ID: "2", App: shop("orders"), Address: netip.MustParseAddrPort("10.0.0.2:50002")},
+	}}}}); err != nil {
+		t.Fatal(err)
+	}
+	c := i.client(t, "checkout")
+	for _, service := range []string{"orders", "ledger"} {
+		if got := found(t, c, service, nil); len(got) != 0 {
+			t.Errorf("%s is at %v", service, got)
+		}
+	}
+	if services, _, err := c.Catalog().Services(nil); err != nil || len(services) != 0 {
+		t.Errorf("services %v, %v", services, err)
+	}
+}
+
 // TestPriorityIsKept: what comes second is shown once nothing of the first is ready.
 func TestPriorityIsKept(t *testing.T) {
 	i := mesh(t, 1, 1)

@@ -29,7 +29,10 @@ func (c *caller) nameOf(app catalog.App) string {
 func (s *scope) apps() (apps []catalog.App) {
 	here := func(app catalog.App) bool { return len(s.server.registry.rosterOf(app).services) > 0 }
 	for app, e := range s.view.Entries.All() {
-		if e.Outcome() == catalog.OK || hasLocal(e) && here(e.App) {
+		if e.Name() != e.App {
+			continue
+		}
+		if e.Outcome() == catalog.OK || hasLocal(e) && here(app) {
 			apps = append(apps, app)
 		}
 	}

@@ -116,12 +116,8 @@ func (s *Server) service(c *caller, name, dc string) *record {
 		return nil
 	}
 	app := c.appOf(name)
-	inView, _ := view.Entries.Get(app)
-	target := app
-	if inView != nil {
-		target = inView.App
-	}
-	all := s.registry.rosterOf(target)
+	inView, _ := view.ByOwnName(app)
+	all := s.registry.rosterOf(app)
 	key := "service\x00" + dc + "\x00" + c.nameOf(app) // however it is written
 	old := c.records[key]
 	if old != nil && old.entry == inView && old.roster == all && (inView != nil || app != c.app) && old.view.Gateways == view.Gateways {

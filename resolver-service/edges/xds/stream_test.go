@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -44,6 +45,37 @@ func TestAnAppGetsItsViewAndNothingElse(t *testing.T) {
 			t.Errorf("endpoints of orders: %q", got)
 		}
 	})
+}
+
+func TestANameOfTheCallersOwnHasTheAppsCertificate(t *testing.T) {
+	both(t, func(t *testing.T, delta bool) {
+		east := catalog.RouteSpec{Cluster: "east", Weight: 1}
+		renamed := endpoint("ledger", local, east)
+		renamed.As = "orders"
+		x := start(t, Settings{}, cluster("east", "203.0.113.7:15443"), selects("checkout", renamed), selects("basket", endpoint("ledger", local, east)))
+		x.runs(shop("ledger"), "10.0.0.3:50002")
+		x.runs(shop("orders"), "10.0.0.4:50002")
+		x.exports("east", shop("ledger"), 1)
+		for caller, name := range map[string]string{"checkout": "orders.shop", "basket": "ledger.shop"} { // who share a plan
+			c := x.connect(t, shop(caller), delta)
+			c.follow(clusters)
+			c.follow(endpoints, "orders.shop", "ledger.shop")
+			c.until("ledger", func() bool {
+				return slices.Equal(c.endpointsOf(name), []string{"0 west x1: 10.0.0.3:50002", "0 east x1: 203.0.113.7:15443"})
+			})
+			c.until("its cluster", func() bool { return c.have[clusters][name] != nil })
+			if got := c.names(clusters); !slices.Equal(got, []string{caller + ".shop", name}) && !slices.Equal(got, []string{name, caller + ".shop"}) {
+				t.Errorf("%s has %v, want %s", caller, got, name)
+			}
+			if !bytes.Contains(c.have[endpoints][name], []byte("ledger.shop.east.isthmus.internal")) {
+				t.Errorf("%s: the host at the gateway is not ledger's: %q", caller, c.have[endpoints][name])
+			}
+		}
+	})
+	secure := &maker{domain: catalog.DefaultDomain, provider: "mesh"}
+	if r := secure.resource(clusters, resourceName{app: shop("orders")}, catalog.NewPlan(shop("ledger"), nil), nil); r.name != "orders.shop" || !bytes.Contains(r.any, []byte("/ns/shop/ledger")) {
+		t.Errorf("%s wants another certificate than ledger's: %q", r.name, r.any)
+	}
 }
 
 func TestRoutesAreLocalitiesWithPrioritiesAndWeights(t *testing.T) {

@@ -112,7 +112,11 @@ func (x *exchange) service(below int) bool {
 // app answers the name of an app, and what is below it.
 func (x *exchange) app(n *name) {
 	if x.who.known {
-		if entry, ok := x.view.Entries.Get(n.app); ok {
+		switch entry, ok := x.view.Entries.Get(n.app); {
+		case ok && entry.Name() != entry.App:
+			x.missing(n, denied, whyRenamed)
+			return
+		case ok:
 			x.held(n, entry)
 			return
 		}

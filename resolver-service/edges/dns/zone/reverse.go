@@ -77,7 +77,7 @@ func (x *exchange) reverse(address netip.Addr, ok bool) bool {
 		return false
 	}
 	x.view = view
-	entry, holds := view.Entries.Get(owner.App)
+	entry, holds := view.ByOwnName(owner.App)
 	if !holds {
 		if owner.App != x.who.app || view.Open {
 			return false

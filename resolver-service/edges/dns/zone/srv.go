@@ -48,7 +48,7 @@ func (l *lookup) routeRecords(n *name, r *catalog.Route, place catalog.Place, sc
 		if err != nil {
 			continue
 		}
-		target := l.zone.appendInstanceName(room[:0], at.Addr(), l.entry.Name(), r.Cluster)
+		target := l.zone.appendInstanceName(room[:0], at.Addr(), l.entry.App, r.Cluster)
 		if !l.response.srv(ttl, uint16(place.Priority), weight, at.Port(), target) {
 			return
 		}
@@ -69,7 +69,7 @@ func (l *lookup) gatewayRecord(n *name, r *catalog.Route, ttl uint32, place cata
 	if n.cluster != "" {
 		target = append(target, l.asked.Name.From(n.base)...)
 	} else {
-		target = l.zone.appendHostName(target, l.entry.Name(), r.Cluster)
+		target = l.zone.appendHostName(target, l.entry.App, r.Cluster)
 	}
 	if l.response.srv(ttl, uint16(place.Priority), weightOf(place, scale, 1), packed.port, target) {
 		packed.each(func(a netip.Addr) { more.add(&l.response.Response, len(target), ttl, a) })

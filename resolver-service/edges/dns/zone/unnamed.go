@@ -39,7 +39,7 @@ const manyAddresses = 64
 // ownPort tells on which port the caller's own instances listen, if none is on the one
 // that is meant. Of a caller without instances that is not known.
 func ownPort(view *catalog.View, caller catalog.App, meant uint16) (own uint16, other bool) {
-	entry, ok := view.Entries.Get(caller)
+	entry, ok := view.ByOwnName(caller)
 	if !ok {
 		return 0, false
 	}

@@ -25,6 +25,7 @@ const (
 	whyNoSuchName         // no name of the zone has this form
 	whyBetween            // only what is below the name is there
 	whyNotHeld            // the view does not hold the app
+	whyRenamed            // it is the caller's name for another app
 	whyNoRoute            // the view holds the app, and no route to the cluster that is named
 	whyNoInstance         // the app has no such instance ready
 	whyNoGateway          // no address is known of the gateways of the cluster in text
@@ -78,6 +79,8 @@ func (x extendedError) append(b []byte) []byte {
 		return append(append(b, "no app has this name; apps are at <app>.<namespace>."...), x.zone.cfg.Domain...)
 	case whyNotHeld:
 		return x.view.AppendMissing(b, x.app())
+	case whyRenamed:
+		return append(appendApp(append(b, "denied: "...), x.app()), " is the caller's own name for another app (as: in its AppEndpoints), which sidecars with Isthmus and xDS clients follow; its certificate has its own name, so ask for that one"...)
 	case whyNoRoute:
 		b = append(b, "not found: the caller's view has no route to "...)
 		b = append(appendApp(b, x.app()), " in cluster "...)
