@@ -295,13 +295,16 @@ func BenchmarkGuardTellsWhoCalls(b *testing.B) {
 			in.cleanMessage(first)
 		}
 	})
-	b.Run("proxied", func(b *testing.B) {
+	proxied := func(b *testing.B) {
 		ctx := daprds(ctx, "user-agent", "x", "content-type", "application/grpc", ":authority", "orders", "dapr-caller-app-id", "checkout", "dapr-callee-app-id", "orders", "a", "b")
 		b.ReportAllocs()
 		for b.Loop() {
 			c.inbound(ctx).clean(ctx, "/shop.Orders/Get", true)
 		}
-	})
+	}
+	b.Run("proxied", proxied)
+	c.guard.Load().tells = true
+	b.Run("proxied, with the certificate", proxied)
 }
 
 // An HTTP app hears of a certificate from the middleware alone, which also keeps out what messages say.
