@@ -41,6 +41,22 @@ func (f Facts) Runs(app catalog.App) bool {
 	return n != nil && len(n.instances) > 0
 }
 
+// Instances is how many instances of an app are known in a cluster, which may be this one. Of those
+// here that are not ready it counts all, and of others those that drain.
+func (f Facts) Instances(cluster string, app catalog.App) int {
+	n := f.g.apps[app]
+	switch {
+	case n == nil:
+		return 0
+	case f.g.isHere(cluster):
+		return len(n.instances)
+	}
+	if export := n.remote.of(cluster); export != nil {
+		return int(export.Ready) + int(export.Draining)
+	}
+	return 0
+}
+
 // Versions are those of an app's instances that are ready in a cluster, which may be this one. They
 // are known of instances here, and of apps that a cluster exports to this one.
 func (f Facts) Versions(cluster string, app catalog.App) (running *catalog.Labels, known bool) {

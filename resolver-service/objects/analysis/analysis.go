@@ -21,6 +21,7 @@ const (
 	NotExported     = "not-exported"
 	NoTraffic       = "no-traffic"
 	NoEffect        = "no-effect"
+	FewInstances    = "few-instances"
 	ExportToItself  = "export-to-itself"
 	ExportToNobody  = "export-to-nobody"
 	ExportOfNothing = "export-of-nothing"
@@ -151,6 +152,12 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 				a.add(s, int(e.Line), Finding{
 					Check: NoEffect, Path: at(".minReady"), What: fmt.Sprintf("is %s, but no route has a later priority, to which the missing share would go", r.MinReady),
 					Fix: "give another route a later priority, or leave minReady out",
+				})
+			}
+			if known := a.facts.Instances(r.Cluster, e.App); r.MinReady > 0 && r.Weight > 0 && r.Priority < last && known > 0 && int(r.MinReady) > known {
+				a.add(s, int(e.Line), Finding{
+					Check: FewInstances, Path: at(".minReady"), What: fmt.Sprintf("is %s, and %d of %s are known there, so calls go to the next priority even if all are ready", r.MinReady, known, e.App),
+					Fix: "write a percentage, such as 50%, if a share of them is meant, or run more",
 				})
 			}
 			if running, known := a.facts.Versions(r.Cluster, e.App); known && r.Versions != "" && r.Weight > 0 && !slices.ContainsFunc(running.Names(), r.Versions.Match) {

@@ -108,6 +108,12 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 				"add {cluster: west, namespace: shop, app: checkout} to spec.allow of AppExport shop/ledger there [not-exported]"}},
 		"the same without routes": {selection(`{app: ledger}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].app: shop/ledger does not run here, and no cluster that exports it lets shop/checkout call it; "}},
+		"a minReady that there are": {selection(`{app: stock, routes: [{cluster: east, minReady: 1}, {cluster: silent, priority: 1}]}, {app: orders, routes: [{cluster: local, minReady: "100%"}, {cluster: silent, priority: 1}]}`), nil},
+		"a minReady that there are not": {selection(`{app: stock, routes: [{cluster: east, minReady: 50}, {cluster: silent, priority: 1}]}, {app: orders, routes: [{cluster: local, minReady: 2}, {cluster: silent, priority: 1}]}`), []string{
+			"note AppEndpoints shop/checkout: spec.endpoints[0].routes[0].minReady: is 50, and 1 of shop/stock are known there, so calls go to the next priority even if all are ready; write a percentage",
+			"note AppEndpoints shop/checkout: spec.endpoints[1].routes[0].minReady: is 2, and 1 of shop/orders are known there"}},
+		"a minReady of the last priority": {selection(`{app: stock, routes: [{cluster: east, minReady: 50}]}`), []string{
+			"note AppEndpoints shop/checkout: spec.endpoints[0].routes[0].minReady: is 50, but no route has a later priority"}},
 		"versions that there are": {selection(`{app: cart, routes: [{cluster: local, versions: ["1.*"]}, {cluster: silent, versions: ["3"]}]}`), nil},
 		"versions that there are not": {selection(`{app: cart, routes: [{cluster: west, versions: ["2.*", "1"]}]}, {app: stock, routes: [{cluster: east, versions: ["*"]}]}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].versions: match no instance of shop/cart that is ready there: 1.9: 1; correct the pattern, or have instances say their version [no-version]",
