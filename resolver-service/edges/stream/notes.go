@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -97,10 +98,13 @@ func (s noting) spillNotes(caller, app catalog.App, d *catalog.Decision) (notes 
 	for _, n := range went {
 		all += n
 	}
-	for i := range d.Routes {
-		r := &d.Routes[i]
-		if part := float64(went[r.Cluster]) / float64(max(1, all)); all >= minSpill && part > float64(r.Share)/100+spillShare {
-			notes = append(notes, fmt.Sprintf("lately %.0f %% of the calls went to %s: unless routes have just changed, the caller's sidecars find that others refuse calls, are slow or are not reached; isthmus tap --from %s --to %s says why", 100*part, r.Cluster, caller, app))
+	due := map[string]float64{}
+	for _, r := range d.Routes { // of whom a cluster may have several, for versions
+		due[r.Cluster] += float64(r.Share) / 100
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(due)) {
+		if part := float64(went[cluster]) / float64(max(1, all)); all >= minSpill && part > due[cluster]+spillShare {
+			notes = append(notes, fmt.Sprintf("lately %.0f %% of the calls went to %s: unless routes have just changed, the caller's sidecars find that others refuse calls, are slow or are not reached; isthmus tap --from %s --to %s says why", 100*part, cluster, caller, app))
 		}
 	}
 	return notes
