@@ -65,6 +65,18 @@ func TestAnOperatorIsToldOfCallsThatGoElsewhere(t *testing.T) {
 	}
 }
 
+// Callers here reach a cluster that only dials out by this cluster's own gateway.
+func TestAnOperatorIsToldOfAGatewayWithoutAnAddress(t *testing.T) {
+	s := start(t, stream.Config{}, "127.0.0.1:0", selection(checkout, orders), &catalog.Cluster{Name: "north", Tunnel: catalog.TunnelAccept})
+	s.apply(topology.Change{Peers: []topology.PeerChange{{
+		Cluster: "north", Full: true, Lease: topology.Fresh, Put: []topology.PeerExport{{App: orders, Ready: 1, Allow: []catalog.Allow{{Cluster: "west"}}}},
+	}}})
+	d := s.explain(checkout, orders)
+	if i := slices.IndexFunc(d.GetRoutes(), func(r *pb.RouteDecision) bool { return r.GetCluster() == "north" }); i < 0 || !strings.Contains(d.GetRoutes()[i].GetFault(), "write gateway.internal into isthmus.yaml") {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestAnOperatorAsksForACallerOfAnotherCluster(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0", &catalog.Cluster{Name: "east"},
 		&catalog.AppExport{App: orders, Allow: []catalog.Allow{{Cluster: "east", Namespace: "shop"}, {Cluster: "north"}}, Source: catalog.Source{File: "x.yaml", Line: 7}})

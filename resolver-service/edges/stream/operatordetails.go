@@ -52,6 +52,9 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 	for i := range d.Routes {
 		if r := &d.Routes[i]; r.Taken || r.Share > 0 {
 			r.Fault = s.fault(caller, app, r.Cluster, r.Cluster == report.Own)
+			if slices.ContainsFunc(report.Clusters, func(c topology.ClusterReport) bool { return c.Cluster == r.Cluster && c.Shut }) {
+				r.Fault = "no address is known at which callers here reach this cluster's own gateway, which leads there; write gateway.internal into isthmus.yaml"
+			}
 		}
 	}
 	return nil
