@@ -107,7 +107,7 @@ func newShopping(t *testing.T) *shopping {
 		&catalog.AppEndpoints{App: checkout, Endpoints: []catalog.Endpoint{
 			{App: orders, Routes: []catalog.RouteSpec{{Cluster: "local", Weight: 90}, {Cluster: "north", Weight: 10}}}, {App: ledger},
 		}},
-		&catalog.AppEndpoints{App: cart, Endpoints: []catalog.Endpoint{{App: orders, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 100}}}}},
+		&catalog.AppEndpoints{App: cart, Endpoints: []catalog.Endpoint{{App: orders, Routes: []catalog.RouteSpec{{Cluster: "east", Weight: 100}}}}, Actors: []catalog.ActorEndpoint{{Type: "Basket"}}},
 	)
 	for _, c := range []*cluster{w.east, w.north} {
 		w.west.hears(c, "connected")
@@ -278,7 +278,7 @@ func (s *shopping) builds() {
 	s.t.Helper()
 	selection := s.page("/build?kind=AppEndpoints&app=shop/cart&to=bank/ledger&to=bank/ledger&cluster=east&cluster=north&weight=3&weight=1")
 	form := selection.Form("/plan")
-	if text := form.Get("text"); !strings.Contains(text, "app: orders") || !strings.Contains(text, "{cluster: east, weight: 3}") || !strings.Contains(text, "{cluster: north}") {
+	if text := form.Get("text"); !strings.Contains(text, "app: orders") || !strings.Contains(text, "type: Basket") || !strings.Contains(text, "{cluster: east, weight: 3}") || !strings.Contains(text, "{cluster: north}") {
 		s.t.Fatalf("the form makes\n%s", text)
 	}
 	s.hasTexts(s.post("/plan", form), "What would change", "shop/cart", "bank/ledger", "Apply exactly this")

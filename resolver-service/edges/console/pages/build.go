@@ -106,7 +106,7 @@ func build(r *request, v *builder) (string, error) {
 	} else {
 		s := &catalog.AppEndpoints{App: app}
 		if was, ok := object.(*catalog.AppEndpoints); ok {
-			s.Endpoints = slices.Clone(was.Endpoints)
+			s.Endpoints, s.Actors = slices.Clone(was.Endpoints), was.Actors
 		}
 		v.Wrong = choose(s, v.Rows)
 		object = s
