@@ -48,6 +48,7 @@ var places = map[string]struct{ group, page string }{
 	"delete":   {toChange, "reference/objects.md"},
 	"edit":     {toChange, "reference/objects.md"},
 	"policies": {toChange, "how-to/policies.md"},
+	"shift":    {toChange, "how-to/canary.md"},
 	"suggest":  {toChange, "how-to/guard.md"},
 	"validate": {toChange, "reference/objects.md"},
 

@@ -17,7 +17,7 @@ import (
 // takesApp are commands with an app among their arguments, and what else they need.
 var takesApp = map[string]string{
 	"isthmus apps": "", "isthmus calls": "", "isthmus sidecars": "", "isthmus top": "--once", "isthmus policies": "", "isthmus guard check": "",
-	"isthmus resolve": "--from=shop/checkout", "isthmus explain": "--from=shop/checkout", "isthmus describe": "",
+	"isthmus resolve": "--from=shop/checkout", "isthmus explain": "--from=shop/checkout", "isthmus describe": "", "isthmus shift": "--to=east=5%",
 }
 
 // appFlags are flags whose value is an app, of any command.
@@ -89,7 +89,7 @@ func both(t *testing.T, cmd *cobra.Command, words []string) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		for _, name := range appFlags {
-			if f.Name != name || cmd.Parent().Name() == "store" || cmd.Name() == "rotate" {
+			if f.Name != name || cmd.Parent().Name() == "store" || cmd.Name() == "rotate" || cmd.Name() == "shift" && name == "to" {
 				continue
 			}
 			args := words[:len(words):len(words)]
@@ -100,6 +100,8 @@ func both(t *testing.T, cmd *cobra.Command, words []string) {
 				args = append(args, "--from=shop/checkout")
 			case cmd.Name() == "graph":
 				args = append(args, "-o=table")
+			case cmd.Name() == "shift":
+				args = append(args, "shop/orders", "--to=east=5%")
 			case cmd.Name() == "top":
 				args = append(args, "--once")
 			}
