@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -21,8 +22,9 @@ import (
 type callers struct {
 	all        []*v1alpha1.Call
 	undeclared uint32
-	unobserved []string // apps with the reason why their callers may be unseen
-	elsewhere  int      // apps whose sidecars report to replicas that do not answer
+	unobserved []string               // apps with the reason why their callers may be unseen
+	blind      map[catalog.App]string // the same by app, also those that other replicas know
+	elsewhere  int                    // apps whose sidecars report to replicas that do not answer
 	missing    []*v1alpha1.MissingReplica
 }
 
@@ -40,15 +42,25 @@ func callersNow(c *connection, cmd *cobra.Command, callee catalog.App, cluster s
 				who.all = append(who.all, show.CallsOf(callee)...)
 				if why := callee.GetNotObserved(); why != "" {
 					who.unobserved = append(who.unobserved, show.Name(callee.GetApp())+": "+why)
+					who.unseen(callee, why)
 				}
 				if callee.GetElsewhere() {
 					who.elsewhere++
+					who.unseen(callee, "its sidecars are at another replica")
 				}
 			}
 			return nil
 		})
 	})
 	return who, err
+}
+
+// unseen says why callers of an app may not be among all.
+func (who *callers) unseen(callee *v1alpha1.Callee, why string) {
+	if who.blind == nil {
+		who.blind = map[catalog.App]string{}
+	}
+	who.blind[wire.AppOf(callee.GetApp())] = why
 }
 
 // mostUnobserved bounds the apps that are named.

@@ -89,7 +89,7 @@ func suggestAll(c *connection, cmd *cobra.Command, dir string, window time.Durat
 		show.Say(errs, "left out: %s\n", line)
 	}
 	for _, app := range slices.SortedFunc(maps.Keys(seen.unseen), catalog.App.Compare) {
-		show.Say(errs, "kept as it is: AppExport %s, whose callers may be unseen: %s\n", app, seen.unseen[app])
+		show.Say(errs, "kept as it is: who else may call %s, whose callers may be unseen: %s\n", app, seen.unseen[app])
 	}
 	return show.Missing(errs, seen.incapable)
 }
@@ -113,6 +113,7 @@ func leastNow(c *connection, cmd *cobra.Command, window time.Duration) (*seenCal
 	if err != nil {
 		return nil, nil, err
 	}
+	maps.Copy(seen.unseen, who.blind)
 	since := time.Now().Add(-window).UnixMilli()
 	for _, call := range who.all {
 		seen.addCall(call, since)
@@ -141,19 +142,17 @@ func unknownCalls(m *v1alpha1.TrafficResponse, window time.Duration) string {
 	return fmt.Sprintf("only calls since %s are known: the service, or one of its replicas, began then; what was called before that and not since looks as if nobody needed it", since.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 
-// addTraffic adds what a sidecar of the caller counted, or a guard.
+// addTraffic adds what a sidecar of the caller counted. What a guard counted has calls that it refused.
 func (s *seenCalls) addTraffic(e *v1alpha1.TrafficEdge) {
 	caller, callee := wire.AppOf(e.GetCaller()), wire.AppOf(e.GetCallee())
 	switch {
-	case caller == (catalog.App{}):
-		return // said by the guard's count, with what the caller showed
+	case e.GetByCallee():
+		return // said by addCall
 	case e.GetCluster() == "":
 		s.nameless = append(s.nameless, fmt.Sprintf("%s calls %s, to which no lookup leads", caller, callee))
 		return
-	case !e.GetByCallee():
+	default:
 		s.add(seenCall{caller, callee, cmp.Or(e.GetCallerCluster(), s.own), e.GetCluster()}, false)
-	case e.GetCallerCluster() != "":
-		s.add(seenCall{caller, callee, e.GetCallerCluster(), e.GetCluster()}, true)
 	}
 }
 
@@ -168,9 +167,6 @@ func (s *seenCalls) counts(call seenCall, byCallee bool) bool {
 // addCall adds what guards have seen since a time.
 func (s *seenCalls) addCall(call *v1alpha1.Call, since int64) {
 	caller, callee := show.Caller(call), show.Callee(call)
-	if why := call.GetNotObserved(); why != "" {
-		s.unseen[callee] = why
-	}
 	from := call.GetCluster()
 	switch {
 	case call.GetLastUnixMs() < since || call.GetLetIn()+call.GetObserved() == 0:

@@ -40,6 +40,20 @@ func TestACallersOwnWordOpensNoGuardHere(t *testing.T) {
 	}
 }
 
+// Whom a guard refused is not let in for having tried, whatever its own sidecar tells.
+func TestWhoWasRefusedIsNotSuggested(t *testing.T) {
+	seen := &seenCalls{own: "west", edges: map[seenCall]bool{}, unseen: map[catalog.App]string{}}
+	payments := &v1alpha1.App{Namespace: "shop", Id: "payments"}
+	for _, cluster := range []string{"west", "east"} {
+		mallory := catalog.App{Namespace: "shop", ID: "mallory"}
+		seen.addTraffic(&v1alpha1.TrafficEdge{Caller: wire.App(mallory), CallerCluster: cluster, Callee: payments, Cluster: "west", ByCallee: true})
+		seen.addCall(&v1alpha1.Call{Callee: payments, Caller: "shop/mallory", Cluster: strings.Replace(cluster, "west", "local", 1), Refused: 9, LastUnixMs: time.Now().UnixMilli()}, 0)
+	}
+	if l := leastOf(seen, nil); len(l.objects)+len(l.adds) > 0 {
+		t.Errorf("the guard has refused it, and %v is suggested: %q", l.objects, l.adds)
+	}
+}
+
 // What is cut off is cut off once the objects are applied: an export that nobody uses lets nobody in.
 func TestAnExportThatNobodyUsesIsWrittenEmpty(t *testing.T) {
 	seen := &seenCalls{own: "west", edges: map[seenCall]bool{}, unseen: map[catalog.App]string{}}
