@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,11 +83,15 @@ type shifting struct {
 
 // shiftedObject is a selection whose weights are moved.
 type shiftedObject struct {
-	began    *catalog.AppEndpoints
-	now      *catalog.AppEndpoints // as it was written last
-	endpoint int                   // the index of the callee
-	route    int                   // of the cluster
-	from     basisPoints           // the part that the route began with
+	began *catalog.AppEndpoints
+	now   *catalog.AppEndpoints // as it was written last
+	moved []movedRoute
+}
+
+// movedRoute is a route to the cluster. A selection has several if it has the callee by several names.
+type movedRoute struct {
+	endpoint, route int
+	from            basisPoints // the part that it began with
 }
 
 // Calls are known from a slot of the service's history on: the first that a step has alone begins up
@@ -145,12 +150,15 @@ func (s *shifting) run(cmd *cobra.Command) error {
 	for k := 1; k <= steps; k++ {
 		next := make([]*catalog.AppEndpoints, len(s.all))
 		for i, o := range s.all {
-			next[i] = o.at(o.from.toward(s.target, s.step, k))
-			e := &next[i].Endpoints[o.endpoint]
-			s.say(cmd, "step %d of %d: %s: %s of the calls to %s go to %s, weights %s\n", k, steps, next[i].Key(), o.from.toward(s.target, s.step, k), s.callee, s.cluster, weights(e.Routes))
+			next[i] = o.after(k, s.target, s.step)
+			for _, m := range o.moved {
+				e := &next[i].Endpoints[m.endpoint]
+				s.say(cmd, "step %d of %d: %s: %s of the calls to %s go to %s, weights %s\n",
+					k, steps, next[i].Key(), m.from.toward(s.target, s.step, k), cmp.Or(e.As, s.callee.String()), s.cluster, weights(e.Routes))
+			}
 		}
 		if err := s.write(cmd, next); err != nil {
-			return fmt.Errorf("%w\n%s", err, s.stays(cmd))
+			return fmt.Errorf("%w\n%s", err, s.stays())
 		}
 		if s.dryRun {
 			continue
@@ -186,22 +194,26 @@ func (s *shifting) find(cmd *cobra.Command) error {
 		if !ok {
 			continue
 		}
-		e := slices.IndexFunc(selection.Endpoints, func(e catalog.Endpoint) bool { return e.App == s.callee })
-		if e < 0 {
-			continue
+		one := &shiftedObject{began: selection, now: selection}
+		for e := range selection.Endpoints {
+			routes := selection.Endpoints[e].Routes
+			r := slices.IndexFunc(routes, func(r catalog.RouteSpec) bool { return s.named(r.Cluster) == s.named(s.cluster) })
+			if selection.Endpoints[e].App != s.callee || r < 0 {
+				continue
+			}
+			part, others := partOf(routes, r)
+			if others == nil {
+				return fmt.Errorf("%s: no other route to %s has the priority of the one to %s; add one, with weight 0 if it is to take no calls yet", o.Key(), s.callee, s.cluster)
+			}
+			one.moved = append(one.moved, movedRoute{e, r, part})
 		}
-		r := slices.IndexFunc(selection.Endpoints[e].Routes, func(r catalog.RouteSpec) bool { return s.named(r.Cluster) == s.named(s.cluster) })
-		if r < 0 {
+		if len(one.moved) == 0 {
 			continue
 		}
 		if strings.HasPrefix(o.Stored, "from ") {
 			return fmt.Errorf("%s is derived %s; change the weights there", o.Key(), o.Stored)
 		}
-		part, others := partOf(selection.Endpoints[e].Routes, r)
-		if others == nil {
-			return fmt.Errorf("%s: no other route to %s has the priority of the one to %s; add one, with weight 0 if it is to take no calls yet", o.Key(), s.callee, s.cluster)
-		}
-		s.all = append(s.all, &shiftedObject{began: selection, now: selection, endpoint: e, route: r, from: part})
+		s.all = append(s.all, one)
 	}
 	if len(s.all) == 0 {
 		return fmt.Errorf("no selection has a route to %s in %s; add one to spec.endpoints[].routes, with weight 0 if it is to take no calls yet", s.callee, s.cluster)
@@ -220,18 +232,22 @@ func (s *shifting) named(cluster string) string {
 // steps is how many there are to the target.
 func (s *shifting) steps() (most int) {
 	for _, o := range s.all {
-		far := max(o.from, s.target) - min(o.from, s.target)
-		most = max(most, int((far+s.step-1)/s.step))
+		for _, m := range o.moved {
+			far := max(m.from, s.target) - min(m.from, s.target)
+			most = max(most, int((far+s.step-1)/s.step))
+		}
 	}
 	return most
 }
 
-// at is the object as it began, with another part of the calls.
-func (o *shiftedObject) at(part basisPoints) *catalog.AppEndpoints {
+// after is the object after so many steps.
+func (o *shiftedObject) after(steps int, target, step basisPoints) *catalog.AppEndpoints {
 	next := *o.began
 	next.Endpoints = slices.Clone(next.Endpoints)
-	e := &next.Endpoints[o.endpoint]
-	e.Routes = shifted(e.Routes, o.route, part)
+	for _, m := range o.moved {
+		e := &next.Endpoints[m.endpoint]
+		e.Routes = shifted(e.Routes, m.route, m.from.toward(target, step, steps))
+	}
 	return &next
 }
 
@@ -275,7 +291,7 @@ func (s *shifting) wait(cmd *cobra.Command, since time.Time) error {
 			break
 		}
 		if !live.Sleep(cmd.Context(), min(left, lookEvery)) {
-			return errors.New("interrupted\n" + s.stays(cmd))
+			return errors.New("interrupted\n" + s.stays())
 		}
 		if len(s.while) == 0 {
 			continue
@@ -296,7 +312,7 @@ func (s *shifting) wait(cmd *cobra.Command, since time.Time) error {
 	case len(s.while) == 0:
 		return nil
 	case seen.Calls() == 0:
-		return fmt.Errorf("no calls to %s in %s were seen within %s, so nobody knows how they go\n%s", s.callee, s.cluster, s.every, s.stays(cmd))
+		return fmt.Errorf("no calls to %s in %s were seen within %s, so nobody knows how they go\n%s", s.callee, s.cluster, s.every, s.stays())
 	}
 	if broken := firstBroken(s.while, &seen); broken != "" { // by few calls
 		return s.back(cmd, fmt.Sprintf("%s, so %s does not hold", s.told(&seen), broken))
@@ -346,20 +362,21 @@ func (s *shifting) back(cmd *cobra.Command, why string) error {
 		began[i] = o.began
 	}
 	if err := s.write(cmd, began); err != nil {
-		return fmt.Errorf("%s, and the weights can't be set back: %w\n%s", why, err, s.stays(cmd))
+		return fmt.Errorf("%s, and the weights can't be set back: %w\n%s", why, err, s.stays())
 	}
 	return fmt.Errorf("%s: the weights are set back to what they were", why)
 }
 
 // stays says where the weights are, and how to go back.
-func (s *shifting) stays(cmd *cobra.Command) string {
+func (s *shifting) stays() string {
 	var b strings.Builder
 	b.WriteString("the weights stay as they are")
 	for _, o := range s.all {
-		began := o.began.Endpoints[o.endpoint].Routes
-		fmt.Fprintf(&b, "; in %s they were %s", o.began.Key(), weights(began))
+		for _, m := range o.moved {
+			fmt.Fprintf(&b, "; in %s they were %s", o.began.Key(), weights(o.began.Endpoints[m.endpoint].Routes))
+		}
 	}
-	command := fmt.Sprintf("isthmus shift %s --to %s=%s", s.callee, s.cluster, strings.ReplaceAll(s.all[0].from.String(), " ", ""))
+	command := fmt.Sprintf("isthmus shift %s --to %s=%s", s.callee, s.cluster, strings.ReplaceAll(s.all[0].moved[0].from.String(), " ", ""))
 	if s.caller != (catalog.App{}) {
 		command += " --from " + s.caller.String()
 	}

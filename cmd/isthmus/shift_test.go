@@ -50,7 +50,7 @@ func TestStepsLeadToTheTarget(t *testing.T) {
 	}{
 		{500, 2500, 1000, "15 %, 25 %"}, {500, 3000, 1000, "15 %, 25 %, 30 %"}, {10_000, 0, 6000, "40 %, 0 %"}, {0, 1, whole, "0.01 %"}, {3333, 3333, 100, ""},
 	} {
-		s := &shifting{target: c.target, step: c.step, all: []*shiftedObject{{from: c.from}}}
+		s := &shifting{target: c.target, step: c.step, all: []*shiftedObject{{moved: []movedRoute{{from: c.from}}}}}
 		var all []string
 		for k := 1; k <= s.steps(); k++ {
 			all = append(all, c.from.toward(c.target, c.step, k).String())

@@ -112,3 +112,32 @@ func TestAVersionBehindAGateway(t *testing.T) {
 		t.Errorf("a peer that says no versions: %s", got)
 	}
 }
+
+// On one network the addresses of instances are narrowed, and one whose address is another app's has no
+// version that counts.
+func TestAVersionOnOneNetwork(t *testing.T) {
+	cfg := west
+	cfg.Network = "net-1"
+	g := NewGraph(cfg)
+	east := reaches("east", "10.9.0.1:15443")
+	east.Network = "net-1"
+	g.Apply(full(east, selects("checkout", calls("orders", only(via("east", 0, 1), "2.*")))))
+	export := has("orders", 3)
+	export.Addresses = []string{"10.1.0.1:1", "10.1.0.2:1", "10.1.0.3:1"}
+	export.Versions = catalog.NewLabels([]string{"2.0", "1.9", "2.1"})
+	g.Apply(says("east", export))
+	if got := g.ordersOf("checkout"); got != "2 ready [10.1.0.1:1 10.1.0.3:1] []" {
+		t.Errorf("2.* leads to %s", got)
+	}
+	other := has("cart", 1)
+	other.Addresses = []string{"10.1.0.1:1"}
+	g.Apply(says("east", other))
+	if got := g.ordersOf("checkout"); got != "1 ready [10.1.0.3:1] []" {
+		t.Errorf("one address is two apps', and 2.* leads to %s", got)
+	}
+	export.Versions = catalog.NewLabels([]string{"1.9", "2.0", "1.9"})
+	g.Apply(says("east", export))
+	if got := g.ordersOf("checkout"); got != "1 ready [10.1.0.2:1] []" {
+		t.Errorf("versions alone have changed, and 2.* leads to %s", got)
+	}
+}

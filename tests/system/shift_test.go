@@ -68,6 +68,7 @@ func TestCallsAreShiftedInSteps(t *testing.T) {
 		if err != nil || !strings.Contains(out, "step 2 of 2") || strings.Count(out, "success 100 %") != 2 {
 			t.Errorf("isthmus shift: %v", err)
 		}
+		m.says(t, m.west, "top --from shift/orders-caller --once", "shift/orders", "east", "2.0: 1")
 		has(t, "orders", `{cluster: east, weight: 100, versions: ["2.*"]}`)
 		has(t, "orders", `{cluster: local, weight: 0, versions: ["1.*"]}`)
 		l.onlyFrom("east 2.0")
