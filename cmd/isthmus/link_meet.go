@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -118,8 +119,10 @@ be in lists of processes and in the shell's history.`,
 	flags.add(cmd)
 	without := cmd.Flags().Bool("no-gateway", false, "no app there is to call this cluster, which then needs no gateway")
 	dialOut := cmd.Flags().Bool("dial-out", false, "this cluster can't be reached: it dials the other one, and is called over that connection")
-	cmd.MarkFlagsMutuallyExclusive("no-gateway", "dial-out", "gateway")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if *without && *dialOut || (*without || *dialOut) && cmd.Flags().Changed("gateway") {
+			return misused(errors.New("--gateway, --dial-out and --no-gateway exclude each other: how the other cluster reaches this one, that it can't, or that it need not; keep one"))
+		}
 		invitation, err := secretArgument(cmd, args)
 		if err != nil {
 			return fmt.Errorf("read the invitation from standard input: %w", err)
