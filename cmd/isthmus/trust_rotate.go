@@ -202,11 +202,8 @@ func (r *rotating) announce(cmd *cobra.Command, p *rotation.Plan) error {
 		what = "withdraw the new root"
 	}
 	if !r.yes {
-		if err := askable(cmd, what); err != nil {
+		if still, err := agreed(cmd, p, what, func() (*rotation.Plan, error) { return r.look(cmd) }); !still {
 			return err
-		}
-		if !askPerson(cmd, what+"?") {
-			return errors.New("nothing was changed; answer yes, or give --yes")
 		}
 	}
 	return r.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
@@ -260,6 +257,26 @@ func (r *rotating) texts(cmd *cobra.Command, p *rotation.Plan) (text, todo strin
 	_ = s.Write(&b) // a Builder fails never
 	s.Advise(&advice)
 	return b.String(), advice.String()
+}
+
+// agreed asks a person, who may take hours to answer: then it looks again whether what they agree to is
+// still the next step. Somebody may have come meanwhile who needs the old root, or another rotation.
+func agreed(cmd *cobra.Command, p *rotation.Plan, what string, look func() (*rotation.Plan, error)) (still bool, err error) {
+	if err := askable(cmd, what); err != nil {
+		return false, err
+	}
+	if !askPerson(cmd, what+"?") {
+		return false, errors.New("nothing was changed; answer yes, or give --yes")
+	}
+	now, err := look()
+	if err != nil {
+		return false, err
+	}
+	if now.Phase != p.Phase || now.Announce != p.Announce {
+		show.Say(cmd.OutOrStdout(), "nothing was changed, since it is another step by now\n")
+		return false, nil
+	}
+	return true, nil
 }
 
 func newTrustAccept(c *connection) *cobra.Command {
