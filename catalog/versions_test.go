@@ -56,3 +56,33 @@ func TestTokensOfVersionsAreTheirOwn(t *testing.T) {
 		t.Error("without versions they take room")
 	}
 }
+
+// unversioned is a cluster where no version is known, as without a service.
+type unversioned struct{ local Route }
+
+func (u unversioned) Local() Route { return u.local }
+func (u unversioned) Remote(string) Route {
+	return RemoteRoute(2, 0, nil, []string{"orders.shop.east.isthmus.internal:15443"})
+}
+func (u unversioned) Exporters() []string { return nil }
+
+// Where no version is known, a route to some leads nowhere, and others take its calls.
+func TestVersionsThatNobodyKnows(t *testing.T) {
+	app := App{"shop", "orders"}
+	for what, local := range map[string]Route{
+		"left to Dapr": {State: Delegated}, "ready": LocalRoute([]string{"10.0.0.1:1"}, 3), "none ready": LocalRoute(nil, 3),
+	} {
+		e := Endpoint{App: app, Routes: []RouteSpec{
+			{Cluster: LocalCluster, Weight: 1, Versions: "*"}, {Cluster: "east", Weight: 1, Versions: "2.*"}, {Cluster: "north", Priority: 1, Weight: 1},
+		}}
+		p := e.Plan("west", unversioned{local})
+		for _, r := range p.Routes[:2] {
+			if r.State != Empty || r.Usable() || r.Ready != 0 || len(r.Addresses)+len(r.Instances) > 0 || !strings.Contains(r.Why(app), "none says its version") {
+				t.Errorf("%s: %+v: %s", what, r, r.Why(app))
+			}
+		}
+		if _, r := p.Pick(); r == nil || r.Cluster != "north" {
+			t.Errorf("%s: calls go to %+v", what, r)
+		}
+	}
+}

@@ -298,7 +298,9 @@ func (s *shifting) wait(cmd *cobra.Command, since time.Time) error {
 		}
 		now, err := s.look(cmd, since)
 		if err != nil {
-			show.Say(cmd.ErrOrStderr(), "the service does not tell of calls: %s\n", show.Lines(err))
+			if cmd.Context().Err() == nil {
+				show.Say(cmd.ErrOrStderr(), "the service does not tell of calls: %s\n", show.Lines(err))
+			}
 			continue
 		}
 		if seen = now; seen.Calls() < fewCalls {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+	"unique"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -102,7 +103,7 @@ func parseInstance(app catalog.App, m *pb.Instance, rules *destination.Rules) (*
 		return nil, fmt.Errorf("instance address %q: want ip:port, such as \"10.0.0.1:50002\"", m.Address)
 	}
 	address = netip.AddrPortFrom(address.Addr().Unmap(), address.Port())
-	i := &catalog.Instance{ID: m.Id, App: app, Address: address, Draining: m.Draining, Zone: m.Zone, Version: m.Version, Calls: catalog.Calls(m.Calls)}
+	i := &catalog.Instance{ID: m.Id, App: app, Address: address, Draining: m.Draining, Zone: m.Zone, Version: unique.Make(m.Version).Value(), Calls: catalog.Calls(m.Calls)}
 	if len(i.ID) > maxInstanceID {
 		return nil, fmt.Errorf("instance id of %d bytes; want 1 to %d", len(i.ID), maxInstanceID)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+	"unique"
 
 	"github.com/hashicorp/consul/api"
 
@@ -94,7 +95,7 @@ func (c *Config) instance(name string, e *api.ServiceEntry) (catalog.Instance, e
 	if ns := e.Service.Meta[c.NamespaceMeta]; c.NamespaceMeta != "" && ns != "" {
 		i.App.Namespace = ns
 	}
-	i.Version = e.Service.Meta[c.VersionMeta]
+	i.Version = unique.Make(e.Service.Meta[c.VersionMeta]).Value()
 	if c.ZoneMeta != "" {
 		if i.Zone = e.Service.Meta[c.ZoneMeta]; i.Zone == "" {
 			i.Zone = e.Node.Meta[c.ZoneMeta]

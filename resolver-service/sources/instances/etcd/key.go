@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"unique"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -106,5 +107,5 @@ func decode(key string, text []byte) (i catalog.Instance, err error) {
 		return i, err
 	}
 	address := netip.AddrPortFrom(v.Address.Addr().Unmap(), v.Address.Port())
-	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Version: v.Version, Since: v.Since, Unverified: v.Unverified, Calls: v.Calls}, v.Calls.Check()
+	return catalog.Instance{ID: k.ID, App: k.App, Address: address, Draining: v.Draining, Zone: v.Zone, Version: unique.Make(v.Version).Value(), Since: v.Since, Unverified: v.Unverified, Calls: v.Calls}, v.Calls.Check()
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/sources/instances"
@@ -84,7 +85,7 @@ func (x *index) takePod(o *object, touched map[catalog.App]bool) bool {
 		case err != nil:
 			x.unread[o.name] = instances.Refusal{Where: o.name.String() + ", annotation " + CallsAnnotation, Err: err}
 		}
-		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], o.labels[x.config.VersionLabel], o.created, calls, o.account}
+		x.pods[o.name] = pod{o.labels[x.config.ZoneLabel], unique.Make(o.labels[x.config.VersionLabel]).Value(), o.created, calls, o.account}
 	}
 	for app := range x.users[o.name] {
 		touched[app] = true
