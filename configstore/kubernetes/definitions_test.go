@@ -40,6 +40,13 @@ var elsewhere = map[string]string{
 	"a doubled root":                "the same",
 
 	"a gateway for an app at two ports": "a rule that compares all gateways would cost too much; it is kept, and the resolver service refuses it",
+
+	"the caller's own name for another": "no rule reads the names of endpoints, of which there may be 20,000; it is kept, and the resolver service refuses it",
+	"an app by its own name":            "the same",
+	"another app's name":                "the same",
+	"names in a circle":                 "the same",
+	"names in a row":                    "the same",
+	"one name for two apps":             "the same",
 }
 
 // keptForTheService are those that the API server stores as they are, and that the

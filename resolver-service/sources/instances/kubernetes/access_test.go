@@ -42,6 +42,22 @@ func TestZonesOfRealPods(t *testing.T) {
 	}
 }
 
+func TestVersionsOfRealPods(t *testing.T) {
+	c := theCluster(t)
+	config := c.config(t, "zones")
+	config.VersionLabel = "app.kubernetes.io/version"
+	c.put(t, slicesOf("shop").Path, "a", sliceOf("shop", "a", "orders-dapr", "IPv4", 50002, endpointOf("p", "10.0.0.1", "ready")))
+	c.pod(t, "shop", "p", map[string]string{"app.kubernetes.io/version": "1.9"})
+	f := instancestest.Follow(t, newSource(t, config))
+	for _, version := range []string{"1.9", "2.0-rc.1", ""} {
+		c.pod(t, "shop", "p", map[string]string{"app.kubernetes.io/version": version})
+		serverstest.Await(t, "version "+version, func() bool {
+			all := f.Stands()
+			return len(all) == 1 && all[0].Version == version
+		})
+	}
+}
+
 func TestCallsOfRealPods(t *testing.T) {
 	c := theCluster(t)
 	config := c.config(t, "zones")
