@@ -56,6 +56,7 @@ var outcomeErrors = [...]error{nil, ErrDenied, ErrNotFound, ErrUnavailable, ErrS
 // Decision is how one lookup ended, and why.
 type Decision struct {
 	Outcome  Outcome
+	App      App             // that the name leads to; zero if it leads to none
 	Address  string          // "ip:port" or "<host name>:port"; empty unless OK
 	Cluster  string          // of the route that was taken
 	Gateway  string          // the gateway host name, when the route leads through one

@@ -42,7 +42,7 @@ func (e *Entry) Outline() Decision {
 
 // explain gives the reasons for a choice, or for all routes where none was taken.
 func (e *Entry) explain(address string, taken *Route) Decision {
-	d := Decision{Outcome: e.Outcome(), Rule: e.Rule.String()}
+	d := Decision{Outcome: e.Outcome(), App: e.App, Rule: e.Rule.String()}
 	d.Routes = make([]RouteDecision, len(e.Routes))
 	for i := range e.Routes {
 		r := &e.Routes[i]

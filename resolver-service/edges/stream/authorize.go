@@ -45,6 +45,9 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 	}
 	d := s.topology.Resolve(caller, app)
 	if operator {
+		if d.App != (catalog.App{}) {
+			app = d.App // which the caller may call by another name
+		}
 		err := s.addOperatorDetails(ctx, caller, app, &d)
 		if err == nil {
 			var notes []string

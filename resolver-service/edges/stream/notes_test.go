@@ -77,6 +77,21 @@ func TestAnOperatorIsToldOfAGatewayWithoutAnAddress(t *testing.T) {
 	}
 }
 
+// What is said of an app that is called by another name is said of the app.
+func TestAnOperatorIsToldOfTheAppThatANameMeans(t *testing.T) {
+	object := selection(checkout, orders)
+	object.Endpoints[0].As = "pay"
+	s := start(t, stream.Config{}, "127.0.0.1:0", object)
+	for _, hello := range []*pb.WatchRequest{helloOf(orders, "10.0.0.1:50002"), helloOf(checkout, "10.0.0.2:50002")} {
+		s.dial().send(hello).until(func(m *pb.WatchResponse) bool { return m.Revision > 0 })
+	}
+	pay := catalog.App{Namespace: checkout.Namespace, ID: "pay"}
+	serverstest.Await(t, "the instance is ready", func() bool { return s.explain(checkout, pay).GetOutcome() == "ok" })
+	if notes := s.explain(checkout, pay).GetNotes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "shop/pay is the caller's name for shop/orders") {
+		t.Errorf("%q", notes)
+	}
+}
+
 func TestAnOperatorAsksForACallerOfAnotherCluster(t *testing.T) {
 	s := start(t, stream.Config{}, "127.0.0.1:0", &catalog.Cluster{Name: "east"},
 		&catalog.AppExport{App: orders, Allow: []catalog.Allow{{Cluster: "east", Namespace: "shop"}, {Cluster: "north"}}, Source: catalog.Source{File: "x.yaml", Line: 7}})
