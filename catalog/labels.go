@@ -66,7 +66,7 @@ func ParseLabels(names []string, of []byte, instances int) (*Labels, error) {
 		return nil, nil
 	case len(names) == 0 || len(names) > maxLabels:
 		return nil, fmt.Errorf("%d labels; from 1 to %d are taken", len(names), maxLabels)
-	case len(of) != instances:
+	case len(of) != instances || instances == 0:
 		return nil, fmt.Errorf("labels of %d instances, where there are %d", len(of), instances)
 	}
 	for i, name := range names {

@@ -73,4 +73,7 @@ func TestZonesThatCantBeUsed(t *testing.T) {
 			t.Errorf("%s: taken as %v", what, z)
 		}
 	}
+	if z, err := ParseLabels([]string{"a"}, nil, 0); err == nil {
+		t.Errorf("of no instance: taken as %v", z)
+	}
 }

@@ -43,7 +43,7 @@ func (v *Inventory) Probe(ctx context.Context, req *v1alpha1.ProbeRequest) (*v1a
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "app: %v", err)
 	}
-	all := v.endpoints(caller, app)
+	all, app := v.endpoints(caller, app)
 	answer := &v1alpha1.ProbeResponse{}
 	if more := len(all) - maxEndpoints; more > 0 {
 		answer.LeftOut, all = uint32(more), all[:maxEndpoints]
@@ -62,17 +62,18 @@ func (v *Inventory) Probe(ctx context.Context, req *v1alpha1.ProbeRequest) (*v1a
 	return answer, nil
 }
 
-// endpoints are those that a caller's lookups of an app may lead to, by the order of its routes.
-func (v *Inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEndpoint) {
+// endpoints are those that a caller's lookups of a name may lead to, by the order of its routes, and the
+// app that they are of.
+func (v *Inventory) endpoints(caller, name catalog.App) (all []*v1alpha1.ProbedEndpoint, app catalog.App) {
 	s := v.Topology.Subscribe(caller)
 	defer s.Close()
 	view, ok := s.View()
 	if !ok {
-		return nil
+		return nil, name
 	}
-	e, ok := view.Entries.Get(app)
+	e, ok := view.Entries.Get(name)
 	if !ok {
-		return nil
+		return nil, name
 	}
 	for i := range e.Routes {
 		r := &e.Routes[i]
@@ -88,7 +89,7 @@ func (v *Inventory) endpoints(caller, app catalog.App) (all []*v1alpha1.ProbedEn
 			all = append(all, &v1alpha1.ProbedEndpoint{Cluster: r.Cluster, Address: address, ServerName: host})
 		}
 	}
-	return all
+	return all, e.App
 }
 
 // try connects to an endpoint, as far as TLS, and notes what comes of it.

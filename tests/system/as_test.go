@@ -48,7 +48,7 @@ func TestAnAppCallsAnotherByANameOfItsOwn(t *testing.T) {
 	if err := at("next/orders-v2 in east"); err != nil {
 		t.Fatal(err)
 	}
-	if err := told(reply, nil, truth(caller, "orders-v2", "west")); err != nil {
+	if err := told(reply, nil, withoutID(truth(caller, "orders-v2", "west"))); err != nil {
 		t.Errorf("by HTTP: %v", err)
 	}
 	for _, stream := range []bool{false, true} {
@@ -57,7 +57,7 @@ func TestAnAppCallsAnotherByANameOfItsOwn(t *testing.T) {
 			got, err = proxied(meshtest.Within(t, meshtest.Attempt), proxy, metadata.MD{}, stream)
 			return err
 		})
-		if err := told(got, nil, truth(caller, "quotes-v2", "west")); err != nil || got.App != "quotes-v2" || got.Cluster != "east" {
+		if err := told(got, nil, withoutID(truth(caller, "quotes-v2", "west"))); err != nil || got.App != "quotes-v2" || got.Cluster != "east" {
 			t.Errorf("by gRPC that is proxied, stream %t: %+v, %v", stream, got, err)
 		}
 	}
@@ -82,6 +82,10 @@ func TestAnAppCallsAnotherByANameOfItsOwn(t *testing.T) {
 	d, err := m.explain(t, m.west, "named/checkout", "orders")
 	if want := "named/orders is the caller's name for next/orders-v2, which certificates, the guard and traces go by"; err != nil || len(d.Notes) == 0 || d.Notes[0] != want || d.Cluster != "east" {
 		t.Errorf("isthmus explain: %+v, %v, want %s", d, err, want)
+	}
+
+	if out, errs, err := m.isthmus(t, m.west, "", "explain", "--probe", "--from", "named/checkout", "orders"); err != nil || !strings.Contains(out, "connected") {
+		t.Errorf("isthmus explain --probe: %v\n%s%s", err, out, errs)
 	}
 
 	// The name leads to another app, with calls that stay together, and no call fails meanwhile.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/dapr/components-contrib/middleware"
 	pipeline "github.com/dapr/dapr/pkg/components/middleware/http"
@@ -49,7 +50,8 @@ const passed = "isthmus-told"
 var secret = rand.Text()
 
 // isReserved tells whether an app could take a header for one that says who calls. Frameworks
-// ignore case, and many make one character of all that are no letter or digit.
+// ignore case, and many make one character of all that are no letter or digit. A peer's own program
+// can send names with other than ASCII, of which daprd makes ASCII: of 'İ' a small i.
 func isReserved(name string) bool {
 	return slices.ContainsFunc(reserved[:], func(prefix string) bool {
 		if len(name) < len(prefix) {
@@ -61,6 +63,8 @@ func isReserved(name string) bool {
 			case 'A' <= b && b <= 'Z':
 				b += 'a' - 'A'
 			case 'a' <= b && b <= 'z' || '0' <= b && b <= '9':
+			case b >= utf8.RuneSelf:
+				return true
 			default:
 				b = '-'
 			}

@@ -36,7 +36,7 @@ func spellings() (all []string) {
 		}
 		all = append(all, name, strings.ToUpper(name), http.CanonicalHeaderKey(name), string(mixed),
 			strings.ReplaceAll(name, "-", "_"), strings.ToUpper(strings.ReplaceAll(name, "-", "_")),
-			strings.ReplaceAll(name, "-", "."), strings.Replace(name, "-", "_", 1), name+"-bin")
+			strings.ReplaceAll(name, "-", "."), strings.Replace(name, "-", "_", 1), name+"-bin", strings.Replace(name, "i", "İ", 1))
 	}
 	return all
 }

@@ -241,6 +241,7 @@ func TestZonesArrive(t *testing.T) {
 			"of more instances than there are": func(w *v1alpha1.Export) { w.ZoneOf = []byte{1, 2, 1} },
 			"that there are not":               func(w *v1alpha1.Export) { w.ZoneOf = []byte{1, 3} },
 			"beside versions of too few":       func(w *v1alpha1.Export) { w.VersionOf = []byte{1} },
+			"of no instance at all":            func(w *v1alpha1.Export) { w.Reset(); w.Zones = []string{"a"} },
 			"beside versions that can't be":    func(w *v1alpha1.Export) { w.Versions = []string{"a\x1b"} },
 		} {
 			w, _ := toWire(inZones(direct))
