@@ -221,7 +221,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 		Cluster: s.cfg.Cluster, Network: s.cfg.Network, Domain: domain, Open: s.cfg.DefaultSelection == selectLocal,
 		PreferZone: s.cfg.preferZone(), Guard: guard, SelectionIsConsent: s.cfg.SelectionIsConsent, Declared: topology.Declared(s.cfg.Declared),
 		Kubernetes: catalog.Kubernetes(s.cfg.DNS.Kubernetes), Destinations: s.destinations, Tunnels: s.tunnels.internal,
-		Events: s.events.Logger(),
+		Events: s.events.Logger(), AnyInstance: s.cfg.XDS.Gateway != nil,
 	}, s.log)
 	s.problems = &selfcheck.Problems{Dirs: s.cfg.written(), Name: s.cfg.Store.Name(), Store: s.store, Identity: &s.storeIdentity, Log: s.log}
 	s.feed = objects.NewFeed(s.store, s.topology, s.log)

@@ -30,6 +30,9 @@ type Config struct {
 	// Tunnels are the addresses of this cluster's own gateway for callers here, which reach clusters
 	// by it that dial this one.
 	Tunnels []string
+	// AnyInstance tells that this cluster's gateway takes a name of an instance for any of the app, as
+	// Envoy does. So nobody may choose a version by it.
+	AnyInstance bool
 	// Destinations are the rules for the addresses of exported apps, and for those that peers
 	// on the same network name. Sources hold instances to them before they come here.
 	Destinations *destination.Rules

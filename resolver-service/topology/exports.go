@@ -45,6 +45,9 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 			export.Instances = nil // a peer takes labels of one of the two
 		} else {
 			export.Zones, export.Versions = of.zones.First(len(export.Instances)), of.versions.First(len(export.Instances))
+			if x.cfg.AnyInstance {
+				export.Versions = nil
+			}
 		}
 	}
 	return export

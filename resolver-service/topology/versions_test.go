@@ -104,7 +104,15 @@ func TestAVersionBehindAGateway(t *testing.T) {
 	if got := leadsTo(); len(got) > 0 {
 		t.Errorf("2.* leads to %v, and none has such a version", got)
 	}
-	export, _ := east.Peer("west").Exports.Get(app("orders"))
+	envoy := NewGraph(Config{Cluster: "east", Domain: catalog.DefaultDomain, AnyInstance: true})
+	envoy.Apply(full(exports("orders", catalog.Allow{Cluster: "west"}), reaches("west", "10.9.0.2:15443")))
+	envoy.Apply(of("10.0.0.1:1", "2.0"))
+	export, _ := envoy.Peer("west").Exports.Get(app("orders"))
+	caller.Apply(says("east", *export))
+	if got := caller.ordersOf("checkout"); got != "0 no instance [] []" || len(export.Instances) != 1 {
+		t.Errorf("behind a gateway that leads a name to any instance: %s", got)
+	}
+	export, _ = east.Peer("west").Exports.Get(app("orders"))
 	older := *export
 	older.Versions = nil
 	caller.Apply(says("east", older))

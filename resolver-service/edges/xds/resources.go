@@ -95,8 +95,8 @@ type maker struct {
 	provider string // of certificates; empty: plain text
 }
 
-// gatewaysOf returns the addresses of a cluster's gateways for an app.
-type gatewaysOf func(cluster string, app catalog.App) []string
+// gatewaysOf returns the addresses of the gateways that a route to an app leads through.
+type gatewaysOf func(r *catalog.Route, app catalog.App) []string
 
 // resource makes a resource of an app for the clients of a view.
 func (m *maker) resource(k kind, n resourceName, plan *catalog.Plan, gateways gatewaysOf) *resource {
@@ -207,7 +207,7 @@ func (m *maker) endpointsOf(name string, n resourceName, plan *catalog.Plan, gat
 func (m *maker) endpointsBehind(app catalog.App, r *catalog.Route, gateways gatewaysOf) []*endpointv3.LbEndpoint {
 	addresses := r.Addresses
 	if r.Gateway {
-		addresses = gateways(r.Cluster, app)
+		addresses = gateways(r, app)
 	}
 	host := r.ServerName(m.domain, app)
 	all := make([]*endpointv3.LbEndpoint, 0, len(addresses))

@@ -302,6 +302,14 @@ func TestAClientWithoutServerNames(t *testing.T) {
 		c.until("the address of the other", func() bool {
 			return len(c.endpointsOf("orders.shop")) == 0 && slices.Equal(c.endpointsOf("ledger.shop"), []string{"0 east x1: 203.0.113.8:50002"})
 		})
+		ledger := endpoint("ledger", catalog.RouteSpec{Cluster: "east", Weight: 1, Versions: "2.*"})
+		x.apply(topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{selects("checkout", ledger)}}, Peers: []topology.PeerChange{{Cluster: "east", Put: []topology.PeerExport{{
+			App: shop("ledger"), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Instances: []uint32{7}, Versions: catalog.NewLabels([]string{"2.0"}),
+		}}}}})
+		c.until("none, as that address leads to any version", func() bool {
+			all := c.endpointsOf("ledger.shop")
+			return all != nil && len(all) == 0
+		})
 	})
 }
 

@@ -70,14 +70,14 @@ func (s *appState) resource(k kind, n resourceName) *resource {
 	}
 }
 
-// gateways are the addresses of a cluster's gateways for an app. A host name has those that it
-// resolves to.
-func (s *appState) gateways(cluster string, app catalog.App) (all []string) {
-	listed := s.view.Gateways.Addresses[cluster]
+// gateways are the addresses of the gateways that a route to an app leads through. A host name has
+// those that it resolves to. Without a server name, an app's gateway leads to any version.
+func (s *appState) gateways(r *catalog.Route, app catalog.App) (all []string) {
+	listed := s.view.Gateways.Addresses[r.Cluster]
 	if s.nameless != nil {
 		listed = nil
-		for _, g := range s.nameless.Apps[cluster] {
-			if g.App == app {
+		for _, g := range s.nameless.Apps[r.Cluster] {
+			if g.App == app && !r.Narrowed() {
 				listed = append(listed, g.Address)
 			}
 		}
