@@ -127,6 +127,10 @@ func suggestEndpoints(c *connection, cmd *cobra.Command, caller catalog.App, see
 		if !here || call.GetDeclared() {
 			continue
 		}
+		if other := named(next.Endpoints, caller, callee); other != (catalog.App{}) {
+			show.Say(cmd.ErrOrStderr(), "left out: %s was called before its name meant %s\n", callee, other)
+			continue
+		}
 		at := slices.IndexFunc(next.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee })
 		if at < 0 {
 			next.Endpoints = append(next.Endpoints, catalog.Endpoint{App: callee, Routes: []catalog.RouteSpec{local}})
@@ -140,6 +144,16 @@ func suggestEndpoints(c *connection, cmd *cobra.Command, caller catalog.App, see
 		return nil
 	}
 	return write(cmd, next)
+}
+
+// named is the other app that a caller calls by an app's name; zero if there is none.
+func named(endpoints []catalog.Endpoint, caller, app catalog.App) catalog.App {
+	for i := range endpoints {
+		if e := &endpoints[i]; e.As != "" && e.Name(caller) == app {
+			return e.App
+		}
+	}
+	return catalog.App{}
 }
 
 func suggestExport(c *connection, cmd *cobra.Command, callee catalog.App, seen []*v1alpha1.Call) error {

@@ -261,6 +261,12 @@ func (l *least) selection(seen *seenCalls, caller catalog.App, calls map[catalog
 	}
 	for _, callee := range slices.SortedFunc(maps.Keys(calls), catalog.App.Compare) {
 		e, ok := held[callee]
+		if old != nil && !ok {
+			if other := named(old.Endpoints, caller, callee); other != (catalog.App{}) {
+				l.left = append(l.left, fmt.Sprintf("%s called %s before its name meant %s", caller, callee, other))
+				continue
+			}
+		}
 		if !ok {
 			e = catalog.Endpoint{App: callee, Routes: routesTo(calls[callee], seen.own)}
 			l.adds = append(l.adds, fmt.Sprintf("%s calls %s in %s", caller, callee, strings.Join(slices.Sorted(slices.Values(calls[callee])), ", ")))

@@ -107,3 +107,17 @@ func TestCallsThatAreNotKnownAreNamed(t *testing.T) {
 		t.Errorf("all of a minute is known, and it says %q", said)
 	}
 }
+
+// An app was called before another got its name. It can't have an endpoint beside that one.
+func TestAFormerNameIsLeftOut(t *testing.T) {
+	app := func(id string) catalog.App { return catalog.App{Namespace: "shop", ID: id} }
+	seen := &seenCalls{own: "west", edges: map[seenCall]bool{}, unseen: map[catalog.App]string{}}
+	for _, id := range []string{"orders", "orders-v2"} {
+		seen.add(seenCall{app("checkout"), app(id), "west", "west"}, true)
+	}
+	standing := &catalog.AppEndpoints{App: app("checkout"), Endpoints: []catalog.Endpoint{{App: app("orders-v2"), As: "orders"}}}
+	l := leastOf(seen, []catalog.Object{standing})
+	if len(l.objects) != 1 || len(l.objects[0].(*catalog.AppEndpoints).Endpoints) != 1 || strings.Join(l.left, "\n") != "shop/checkout called shop/orders before its name meant shop/orders-v2" {
+		t.Errorf("%v is suggested, without %q", l.objects, l.left)
+	}
+}
