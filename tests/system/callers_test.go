@@ -75,7 +75,8 @@ func described(caller catalog.App, cluster, domain string) string {
 // asks is the configuration of a sidecar whose app asks for its callers' certificates.
 var asks = map[string]any{"tellCaller": true}
 
-// withoutID is the truth for an app that calls itself: over no connection, so without a certificate.
+// withoutID is the truth for an app that does not ask for the certificate, or calls itself: over no
+// connection, so without one.
 func withoutID(truth map[string]string) map[string]string {
 	delete(truth, "isthmus-caller")
 	return truth
