@@ -48,11 +48,15 @@ func (v *View) Renumbered(revision uint64) *View {
 // refuse returns the error for an app that the view lacks. It reads the same whether the app
 // exists or not.
 func (v *View) refuse(app App) *Refusal {
+	near, as := v.near(app)
+	if as {
+		return &Refusal{v.Missing(), "the caller calls " + app.String() + " as " + near.String() + ", and by that name alone; see " + v.Rule}
+	}
 	reason := string(v.appendReason(nil, app))
 	if v.Open {
 		reason += hereOnly(app)
 	}
-	if near := v.near(app); near != (App{}) {
+	if near != (App{}) {
 		reason += "; " + DidYouMean(near) + " Names of apps are exact"
 	}
 	return &Refusal{v.Missing(), reason}
@@ -64,19 +68,22 @@ func DidYouMean(app App) string { return "did you mean " + app.String() + "?" }
 // mostNear is how many apps a view may have for each to be compared with a missing name.
 const mostNear = 4096
 
-// near is an app of the view whose name differs from a missing one in upper and lower case, or else
-// in its namespace; zero if there is none. It reads the view alone, so that it tells a caller
+// near is the name by which the caller calls a missing app, if as is true, or an app of the view whose
+// name differs from it in upper and lower case, or else in its namespace; zero if there is none. It reads the view alone, so that it tells a caller
 // nothing that the caller may not see.
-func (v *View) near(app App) (near App) {
+func (v *View) near(app App) (near App, as bool) {
 	if v.Entries.Len() > mostNear {
 		if lower := (App{app.Namespace, strings.ToLower(app.ID)}); lower != app {
 			if _, ok := v.Entries.Get(lower); ok {
-				return lower
+				return lower, false
 			}
 		}
-		return App{}
+		return App{}, false
 	}
-	for other := range v.Entries.All() {
+	for other, e := range v.Entries.All() {
+		if e.App == app {
+			return other, true
+		}
 		if !strings.EqualFold(other.ID, app.ID) || other == app {
 			continue
 		}
@@ -85,7 +92,7 @@ func (v *View) near(app App) (near App) {
 			near = other
 		}
 	}
-	return near
+	return near, false
 }
 
 // Missing is the outcome for an app that the view lacks.
