@@ -75,6 +75,18 @@ func (s *Source) ClientTLS(expect func(ID) error) *tls.Config {
 	})
 }
 
+// ClientTLSBelow is [Source.ClientTLS] for a server below other roots than ours, in PEM.
+func (s *Source) ClientTLSBelow(anchors []byte, expect func(ID) error) (*tls.Config, error) {
+	below, err := parseCertificates(anchors)
+	if err != nil {
+		return nil, err
+	}
+	return s.clientTLS(func(cs tls.ConnectionState) error {
+		_, err := verifyPeer(cs, time.Now(), below, ofServer, expect)
+		return err
+	}), nil
+}
+
 func (s *Source) clientTLS(verify func(tls.ConnectionState) error) *tls.Config {
 	// Without a cache, no session is resumed.
 	return &tls.Config{

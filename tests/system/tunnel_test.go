@@ -39,12 +39,12 @@ func behindNAT(t *testing.T, gateway string) *domains {
 func TestAClusterThatOnlyDialsOut(t *testing.T) {
 	t.Parallel()
 	d := behindNAT(t, "")
-	d.apply(t, d.east, export("shop", "orders", "west"), selection("shop", "basket", "app: prices"))
-	d.apply(t, d.west, export("shop", "prices", "east"), selection("shop", "checkout", "app: orders"), selection("shop", "narrow", "app: orders"))
+	d.apply(t, d.east, export("shop", "orders", "west"), selection("shop", "basket", "app: prices, as: tariffs"))
+	d.apply(t, d.west, export("shop", "prices", "east"), selection("shop", "checkout", "app: orders, as: purchases"), selection("shop", "narrow", "app: orders"))
 	d.app(t, d.east, "orders", "east", "west")
 	d.app(t, d.west, "prices", "west", "east")
-	answers(t, d.app(t, d.west, "checkout", "west", "east"), "orders", "east")
-	answers(t, d.app(t, d.east, "basket", "west", "east"), "prices", "west")
+	answers(t, d.app(t, d.west, "checkout", "west", "east"), "purchases", "east")
+	answers(t, d.app(t, d.east, "basket", "west", "east"), "tariffs", "west")
 
 	// Without the other root, a sidecar gets nowhere by the tunnel either.
 	narrow := d.app(t, d.west, "narrow", "west")
@@ -64,7 +64,7 @@ func TestAClusterThatOnlyDialsOut(t *testing.T) {
 			t.Errorf("isthmus check in %s:\n%s", c.Name, out)
 		}
 	}
-	explained, _ := d.run(t, d.west, "", "explain", "--from", "shop/checkout", "orders")
+	explained, _ := d.run(t, d.west, "", "explain", "--from", "shop/checkout", "purchases")
 	if !strings.Contains(explained, d.west.Gateway[strings.LastIndex(d.west.Gateway, ":"):]) {
 		t.Errorf("isthmus explain does not show west's own gateway:\n%s", explained)
 	}
