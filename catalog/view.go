@@ -68,9 +68,9 @@ func DidYouMean(app App) string { return "did you mean " + app.String() + "?" }
 // mostNear is how many apps a view may have for each to be compared with a missing name.
 const mostNear = 4096
 
-// near is the name by which the caller calls a missing app, if as is true, or an app of the view whose
-// name differs from it in upper and lower case, or else in its namespace; zero if there is none. It reads the view alone, so that it tells a caller
-// nothing that the caller may not see.
+// near is the name by which the caller calls a missing app, if as is true. Otherwise it is an app of
+// the view whose name differs in upper and lower case, or else in its namespace; zero if there is
+// none. It reads the view alone, so that it tells a caller nothing that the caller may not see.
 func (v *View) near(app App) (near App, as bool) {
 	if v.Entries.Len() > mostNear {
 		if lower := (App{app.Namespace, strings.ToLower(app.ID)}); lower != app {

@@ -235,12 +235,13 @@ func (r *Resolver) Credentials(app catalog.App) (credentials.TransportCredential
 	if r.identity == nil || r.identity.Insecure() {
 		return nil, fmt.Errorf("calls of %s by another name need a certificate of this component's own; write identity: {sentry: {address: …}} beside resolver in its configuration, or take as: out of the AppEndpoints %s", app, r.self.App)
 	}
-	cfg := r.identity.ClientTLS(identity.OneOf(app))
-	if anchors := r.opts.TrustAnchors; len(anchors) > 0 { // those of other clusters, too
-		var err error
-		if cfg, err = r.identity.ClientTLSBelow(anchors, identity.OneOf(app)); err != nil {
-			return nil, fmt.Errorf("the trust anchors of daprd: %w", err)
-		}
+	anchors := r.opts.TrustAnchors // those of other clusters, too
+	if len(anchors) == 0 {
+		return credentials.NewTLS(r.identity.ClientTLS(identity.OneOf(app))), nil
+	}
+	cfg, err := r.identity.ClientTLSBelow(anchors, identity.OneOf(app))
+	if err != nil {
+		return nil, fmt.Errorf("the trust anchors of daprd: %w", err)
 	}
 	return credentials.NewTLS(cfg), nil
 }

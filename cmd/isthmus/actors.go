@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/components/actors"
@@ -62,7 +63,7 @@ func explainActor(c *connection, cmd *cobra.Command, from, actor string, output 
 	var d *v1alpha1.Decision
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
 		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
-			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, Actor: typ,
+			Caller: wire.App(caller), Actor: typ,
 		})
 		return err
 	})

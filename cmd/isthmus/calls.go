@@ -32,7 +32,7 @@ type callers struct {
 func callersNow(c *connection, cmd *cobra.Command, callee catalog.App, cluster string, caller catalog.App) (who callers, err error) {
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{
-			Callee: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID}, Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID},
+			Callee: wire.App(callee), Caller: wire.App(caller),
 			Cluster: cluster,
 		})
 		return receive(stream, err, func(m *v1alpha1.CallsResponse) error {

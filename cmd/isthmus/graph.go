@@ -128,7 +128,7 @@ func graphWhy(c *connection, cmd *cobra.Command, caller, callee catalog.App) err
 	var d *v1alpha1.Decision
 	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
 		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
-			Caller: &v1alpha1.App{Namespace: caller.Namespace, Id: caller.ID}, App: &v1alpha1.App{Namespace: callee.Namespace, Id: callee.ID},
+			Caller: wire.App(caller), App: wire.App(callee),
 		})
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -76,7 +77,7 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 // policiesOf asks for those of the apps that a filter wants.
 func policiesOf(c *connection, cmd *cobra.Command, kind string, app catalog.App) (all []*v1alpha1.AppPolicy, err error) {
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		stream, err := v1alpha1.NewInventoryClient(conn).Policies(ctx, &v1alpha1.PoliciesRequest{Kind: kind, App: &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}})
+		stream, err := v1alpha1.NewInventoryClient(conn).Policies(ctx, &v1alpha1.PoliciesRequest{Kind: kind, App: wire.App(app)})
 		return receive(stream, err, func(m *v1alpha1.PoliciesResponse) error {
 			all = append(all, m.GetPolicies()...)
 			return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/live"
@@ -329,9 +330,9 @@ func (s *shifting) look(cmd *cobra.Command, since time.Time) (seen traffic.Count
 	if window < slot {
 		return seen, nil
 	}
-	req := &v1alpha1.TrafficRequest{Callee: &v1alpha1.App{Namespace: s.callee.Namespace, Id: s.callee.ID}, WindowMs: uint64(min(window, 24*time.Hour).Milliseconds())}
+	req := &v1alpha1.TrafficRequest{Callee: wire.App(s.callee), WindowMs: uint64(min(window, 24*time.Hour).Milliseconds())}
 	if s.caller != (catalog.App{}) {
-		req.Caller = &v1alpha1.App{Namespace: s.caller.Namespace, Id: s.caller.ID}
+		req.Caller = wire.App(s.caller)
 	}
 	answer, err := s.traffic(cmd, req)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -110,7 +111,7 @@ func (c *connection) trafficApp(cmd *cobra.Command, flag, value string) (*v1alph
 	if err != nil || app == (catalog.App{}) {
 		return nil, err
 	}
-	return &v1alpha1.App{Namespace: app.Namespace, Id: app.ID}, nil
+	return wire.App(app), nil
 }
 
 // traffic asks for calls.

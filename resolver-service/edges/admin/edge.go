@@ -26,11 +26,11 @@ const (
 	DefaultDebugAddress = "127.0.0.1:7481"
 )
 
-// requestGrace is how long a request for a page may take to come before its connection gives
-// way to others. It comes in one packet.
+// How long a request for a page may take to come before its connection gives way to others. It
+// comes in one packet.
 const (
 	requestGrace = 100 * time.Millisecond
-	debugGrace   = 10 * requestGrace
+	debugGrace   = 10 * requestGrace // no probe has to get through there, and its clients may be on a busy machine
 )
 
 // Edge describes the pages of health and metrics at an address; empty for nowhere.
@@ -59,7 +59,6 @@ func DebugEdge(address string, exposed bool, settings *Settings) edge.Edge {
 			}
 		},
 		Build: settings.builder("debug", (*Server).DebugHandler, func(most int) bounded.Bounds {
-			// No probe has to get through here, so a client on a busy machine may take longer.
 			return bounded.Bounds{Max: most, PerClient: most, Pending: most, Grace: debugGrace, Wait: 5 * debugGrace}
 		}),
 	}
