@@ -30,7 +30,7 @@ func ToProto(obj catalog.Object) proto.Message {
 	case *catalog.AppInstance:
 		return instanceToProto(o)
 	case *catalog.Cluster:
-		spec := &v1alpha1.ClusterSpec{Network: o.Network, Tunnel: o.Tunnel}
+		spec := &v1alpha1.ClusterSpec{Network: o.Network, Tunnel: o.Tunnel, Guest: guestToProto(o.Guest)}
 		for _, address := range o.Gateways {
 			spec.Gateways = append(spec.Gateways, &v1alpha1.Gateway{Address: address})
 		}

@@ -205,7 +205,7 @@ func (v clusterValidator) cluster(m *v1alpha1.Cluster) catalog.Object {
 		c.RampUp = v.duration("spec.rampUp", s, 0, MaxRampUp)
 	}
 	c.Trust = v.trust(spec.GetTrust())
-	c.Tunnel = v.tunnel(spec)
+	c.Tunnel, c.Guest = v.tunnel(spec), v.guest(spec)
 	return c
 }
 

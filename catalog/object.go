@@ -357,6 +357,7 @@ type Cluster struct {
 	RampUp        time.Duration // omitted in the object means DefaultRampUp here; 0 is at once
 	Trust         Trust
 	Tunnel        string // TunnelAccept, TunnelDial, or empty: each dials the other
+	Guest         *Guest // nil for an ordinary cluster
 	Source        Source
 }
 

@@ -127,6 +127,22 @@ func Refusals() []Refusal {
 		{"a tunnel of no kind", Object("Cluster", "{name: east}", "{tunnel: both}"), `f.yaml:4:16: spec.tunnel: "both" is neither accept nor dial; write accept where that cluster dials this one, dial where this one dials that, or leave it out`},
 		{"a cluster that dials out, with a gateway", Object("Cluster", "{name: east}", "{tunnel: accept, gateways: [{address: gw}]}"), `f.yaml:4:34: spec.gateways: are of a cluster that dials this one by spec.tunnel, and so can't be reached; leave gateways out, or tunnel`},
 		{"nothing to dial", Object("Cluster", "{name: east}", "{tunnel: dial}"), `spec.gateways: are missing, and spec.tunnel dials them; write how the cluster is reached`},
+		{"a guest in reach", Object("Cluster", "{name: anna}", "{guest: {until: \"2026-11-28T20:00:00Z\", apps: [shop/orders]}}"), `f.yaml:4:15: spec.guest: is for a cluster that dials this one, and spec.tunnel is not accept; write tunnel: accept beside it`},
+		{"a guest on a network", Object("Cluster", "{name: anna}", "{tunnel: accept, network: a, guest: {until: \"2026-11-28T20:00:00Z\", apps: [shop/orders]}}"), `spec.network: is not for a guest, whose instances are reached through its tunnel alone; leave network out, or guest`},
+		{"a guest for ever", Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {apps: [shop/orders]}}"), `spec.guest.until: is missing; write when the guest leaves, such as "2026-11-28T20:00:00Z"`},
+		{"a guest until some time", Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {until: \"2026-11-28 20:00\", apps: [shop/orders]}}"), `spec.guest.until: "2026-11-28 20:00" is no time by RFC 3339; write one such as "2026-11-28T20:00:00Z"`},
+		{"a guest until no day", Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {until: \"2026-02-30T20:00:00Z\", apps: [shop/orders]}}"), `is no time by RFC 3339`},
+		{"a guest without an app", Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {until: \"2026-11-28T20:00:00Z\", apps: []}}"), `spec.guest.apps: are missing, and a guest without an app could do nothing; write the apps that it may run, such as [shop/orders]`},
+		{"a guest with an app of no namespace", Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {until: \"2026-11-28T20:00:00Z\", apps: [orders]}}"), `spec.guest.apps[0]: "orders" is no namespace/app-id; write one such as shop/orders`},
+		{"a guest with an app twice", Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {until: \"2026-11-28T20:00:00Z\", apps: [shop/orders, shop/orders]}}"), `spec.guest.apps[1]: shop/orders is there twice, first as spec.guest.apps[0]; keep one of them`},
+		{"a guest that takes another app's calls", Guest("{app: shop/cart, caller: shop/checkout}"), `spec.guest.takes[0].app: "shop/cart" is none of spec.guest.apps; write it there too, or another here`},
+		{"a guest that takes every call", Guest("{app: shop/orders}"), `spec.guest.takes[0]: says neither a caller nor a header, and would take every call; write one of them`},
+		{"a guest that takes calls in two ways", Guest("{app: shop/orders, caller: shop/checkout, header: {name: x-dev, value: anna}}"), `spec.guest.takes[0]: says a caller and a header; keep one of them`},
+		{"a guest that takes calls of any app", Guest("{app: shop/orders, caller: \"*\"}"), `spec.guest.takes[0].caller: "*" is no namespace/app-id; write one such as shop/orders`},
+		{"a guest that takes its own calls", Guest("{app: shop/orders, caller: shop/orders}"), `spec.guest.takes[0].caller: is shop/orders itself, which always resolves to its own instance; write another app`},
+		{"a guest that takes any value of a header", Guest("{app: shop/orders, header: {name: x-dev}}"), `spec.guest.takes[0].header.value: is missing; write the value that calls have`},
+		{"a guest that takes a header of bytes", Guest("{app: shop/orders, header: {name: dev-bin, value: anna}}"), `spec.guest.takes[0].header: header dev-bin has a value in bytes, by its ending; choose one without -bin`},
+		{"a guest that takes a header with a space", Guest("{app: shop/orders, header: {name: x-dev, value: \"anna b\"}}"), `spec.guest.takes[0].header: header value has ' ' at position 5; it has visible ASCII characters only; write one such as {name: x-dev, value: anna}`},
 		{"a doubled gateway", Object("Cluster", "{name: east}", "{gateways: [{address: gw}, {address: \"gw:15443\"}]}"), `spec.gateways[1].address: gw:15443 is there twice, first as spec.gateways[0]; keep one of them`},
 		{"gateways for single apps alone", Object("Cluster", "{name: east}", "{gateways: [{address: \"gw:50002\", app: orders, namespace: shop}]}"), `f.yaml:4:18: spec.gateways: are for single apps alone, and nothing would be heard from the cluster; list a gateway for all apps too, through which its resolver service is reached`},
 		{"a gateway for an app of no namespace", Object("Cluster", "{name: east}", "{gateways: [{address: all}, {address: \"gw:50002\", app: orders}]}"), `f.yaml:4:35: spec.gateways[1].namespace: is missing; write the app's namespace; a Cluster has none that could stand for it`},
@@ -246,4 +262,9 @@ func laughs() string {
 		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
 	return b.String()
+}
+
+// Guest is a Cluster that takes calls to shop/orders.
+func Guest(takes string) string {
+	return Object("Cluster", "{name: anna}", "{tunnel: accept, guest: {until: \"2026-11-28T20:00:00Z\", apps: [shop/orders], takes: ["+takes+"]}}")
 }

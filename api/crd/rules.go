@@ -19,6 +19,7 @@ func refine() map[string]func(*schema) {
 	all := objectRules()
 	maps.Copy(all, instanceRules())
 	maps.Copy(all, actorRules())
+	maps.Copy(all, guestRules())
 	return all
 }
 
@@ -205,6 +206,9 @@ func clusterSpec(s *schema) {
 	}, rule{
 		Rule:    "!has(self.tunnel) || (self.tunnel == 'accept') == (!has(self.gateways) || self.gateways.size() == 0)",
 		Message: "a cluster with tunnel: accept has no gateways, since it dials this one, and one with tunnel: dial is dialled at its gateways",
+	}, rule{
+		Rule:    "!has(self.guest) || has(self.tunnel) && self.tunnel == 'accept' && !has(self.network)",
+		Message: "a guest dials this cluster, and is reached through its tunnel alone; write tunnel: accept, and leave network out",
 	})
 }
 

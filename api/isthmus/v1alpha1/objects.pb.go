@@ -667,7 +667,10 @@ type ClusterSpec struct {
 	// Which of the two dials, where one of them can't be reached from the other. "accept": that
 	// cluster dials this one's gateway, and calls to it go back over its connections; it has no
 	// gateways. "dial": this cluster does that at the gateways. Omitted: each dials the other.
-	Tunnel        string `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	Tunnel string `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// Makes the cluster a guest: it joins for a while, and gets the calls that it takes and no other.
+	// A guest has tunnel: accept and no network. Omitted: it is an ordinary cluster.
+	Guest         *Guest `protobuf:"bytes,8,opt,name=guest,proto3" json:"guest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +754,201 @@ func (x *ClusterSpec) GetTunnel() string {
 	return ""
 }
 
+func (x *ClusterSpec) GetGuest() *Guest {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
+// Guest is a cluster that joins for a while, such as a developer's laptop. Its apps are apps of this
+// cluster, with certificates of this cluster's authority. What such an app may call here is exported to the
+// guest without an AppExport.
+type Guest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it ends, such as "2026-11-28T20:00:00Z" (RFC 3339). From then on the object counts as not
+	// there, and the resolver service removes it from the store.
+	Until string `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
+	// The apps that it may run, each as "namespace/app-id".
+	Apps []string `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"`
+	// The calls of this cluster that it gets. None: it calls, and is not called.
+	Takes         []*Take `protobuf:"bytes,3,rep,name=takes,proto3" json:"takes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Guest) Reset() {
+	*x = Guest{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Guest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Guest) ProtoMessage() {}
+
+func (x *Guest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Guest.ProtoReflect.Descriptor instead.
+func (*Guest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Guest) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
+}
+
+func (x *Guest) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *Guest) GetTakes() []*Take {
+	if x != nil {
+		return x.Takes
+	}
+	return nil
+}
+
+// Take names calls of this cluster that a guest gets before every other route, as long as it can take them.
+// Exactly one of caller and header says which.
+type Take struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The app that is called: one of the guest's apps.
+	App string `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	// All calls of this app, as "namespace/app-id".
+	Caller string `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The calls with this header, of every app that may call the app here. Any caller can set a header:
+	// it chooses a route, and proves nothing.
+	Header        *HeaderValue `protobuf:"bytes,3,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Take) Reset() {
+	*x = Take{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Take) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Take) ProtoMessage() {}
+
+func (x *Take) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Take.ProtoReflect.Descriptor instead.
+func (*Take) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Take) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Take) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *Take) GetHeader() *HeaderValue {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+// HeaderValue is a header of HTTP, or metadata key of gRPC, with exactly that value.
+type HeaderValue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name, such as "x-dev".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Its value, such as "anna".
+	Value         string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeaderValue) Reset() {
+	*x = HeaderValue{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeaderValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeaderValue) ProtoMessage() {}
+
+func (x *HeaderValue) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeaderValue.ProtoReflect.Descriptor instead.
+func (*HeaderValue) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HeaderValue) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HeaderValue) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // Trust says whose certificate a cluster's resolver service has. It holds for that
 // service alone: no app, operator or other cluster is believed by these roots.
 type Trust struct {
@@ -772,7 +970,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +982,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +995,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Trust) GetDomain() string {
@@ -846,7 +1044,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1056,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1069,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Gateway) GetAddress() string {
@@ -914,7 +1112,7 @@ type AppExport struct {
 
 func (x *AppExport) Reset() {
 	*x = AppExport{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1124,7 @@ func (x *AppExport) String() string {
 func (*AppExport) ProtoMessage() {}
 
 func (x *AppExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1137,7 @@ func (x *AppExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExport.ProtoReflect.Descriptor instead.
 func (*AppExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AppExport) GetApiVersion() string {
@@ -981,7 +1179,7 @@ type AppExportSpec struct {
 
 func (x *AppExportSpec) Reset() {
 	*x = AppExportSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1191,7 @@ func (x *AppExportSpec) String() string {
 func (*AppExportSpec) ProtoMessage() {}
 
 func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1204,7 @@ func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExportSpec.ProtoReflect.Descriptor instead.
 func (*AppExportSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppExportSpec) GetAllow() []*Allow {
@@ -1031,7 +1229,7 @@ type Allow struct {
 
 func (x *Allow) Reset() {
 	*x = Allow{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1241,7 @@ func (x *Allow) String() string {
 func (*Allow) ProtoMessage() {}
 
 func (x *Allow) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1254,7 @@ func (x *Allow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allow.ProtoReflect.Descriptor instead.
 func (*Allow) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Allow) GetCluster() string {
@@ -1098,7 +1296,7 @@ type ActorType struct {
 
 func (x *ActorType) Reset() {
 	*x = ActorType{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1308,7 @@ func (x *ActorType) String() string {
 func (*ActorType) ProtoMessage() {}
 
 func (x *ActorType) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1321,7 @@ func (x *ActorType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorType.ProtoReflect.Descriptor instead.
 func (*ActorType) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ActorType) GetApiVersion() string {
@@ -1172,7 +1370,7 @@ type ActorTypeSpec struct {
 
 func (x *ActorTypeSpec) Reset() {
 	*x = ActorTypeSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1382,7 @@ func (x *ActorTypeSpec) String() string {
 func (*ActorTypeSpec) ProtoMessage() {}
 
 func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1395,7 @@ func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorTypeSpec.ProtoReflect.Descriptor instead.
 func (*ActorTypeSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ActorTypeSpec) GetType() string {
@@ -1246,7 +1444,7 @@ type AppInstance struct {
 
 func (x *AppInstance) Reset() {
 	*x = AppInstance{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1456,7 @@ func (x *AppInstance) String() string {
 func (*AppInstance) ProtoMessage() {}
 
 func (x *AppInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1469,7 @@ func (x *AppInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstance.ProtoReflect.Descriptor instead.
 func (*AppInstance) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AppInstance) GetApiVersion() string {
@@ -1323,7 +1521,7 @@ type AppInstanceSpec struct {
 
 func (x *AppInstanceSpec) Reset() {
 	*x = AppInstanceSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1533,7 @@ func (x *AppInstanceSpec) String() string {
 func (*AppInstanceSpec) ProtoMessage() {}
 
 func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1546,7 @@ func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstanceSpec.ProtoReflect.Descriptor instead.
 func (*AppInstanceSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AppInstanceSpec) GetApp() string {
@@ -1410,7 +1608,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1620,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1633,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HealthCheck) GetTcp() *TCPCheck {
@@ -1498,7 +1696,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1708,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1721,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TCPCheck) GetPort() uint32 {
@@ -1550,7 +1748,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1760,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1773,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HTTPCheck) GetPort() uint32 {
@@ -1621,7 +1819,7 @@ type GRPCCheck struct {
 
 func (x *GRPCCheck) Reset() {
 	*x = GRPCCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1831,7 @@ func (x *GRPCCheck) String() string {
 func (*GRPCCheck) ProtoMessage() {}
 
 func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1844,7 @@ func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCCheck.ProtoReflect.Descriptor instead.
 func (*GRPCCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GRPCCheck) GetPort() uint32 {
@@ -1718,7 +1916,7 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x121\n" +
-	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\x86\x02\n" +
+	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xb5\x02\n" +
 	"\vClusterSpec\x125\n" +
 	"\bgateways\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.GatewayR\bgateways\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1f\n" +
@@ -1727,7 +1925,19 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\aramp_up\x18\x04 \x01(\tR\x06rampUp\x12-\n" +
 	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\x12%\n" +
 	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\x12\x16\n" +
-	"\x06tunnel\x18\a \x01(\tR\x06tunnel\"p\n" +
+	"\x06tunnel\x18\a \x01(\tR\x06tunnel\x12-\n" +
+	"\x05guest\x18\b \x01(\v2\x17.isthmus.v1alpha1.GuestR\x05guest\"_\n" +
+	"\x05Guest\x12\x14\n" +
+	"\x05until\x18\x01 \x01(\tR\x05until\x12\x12\n" +
+	"\x04apps\x18\x02 \x03(\tR\x04apps\x12,\n" +
+	"\x05takes\x18\x03 \x03(\v2\x16.isthmus.v1alpha1.TakeR\x05takes\"g\n" +
+	"\x04Take\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x16\n" +
+	"\x06caller\x18\x02 \x01(\tR\x06caller\x125\n" +
+	"\x06header\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.HeaderValueR\x06header\"7\n" +
+	"\vHeaderValue\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"p\n" +
 	"\x05Trust\x12\x16\n" +
 	"\x06domain\x18\x01 \x01(\tR\x06domain\x12\x14\n" +
 	"\x05roots\x18\x02 \x01(\tR\x05roots\x12\x1d\n" +
@@ -1805,7 +2015,7 @@ func file_isthmus_v1alpha1_objects_proto_rawDescGZIP() []byte {
 	return file_isthmus_v1alpha1_objects_proto_rawDescData
 }
 
-var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Metadata)(nil),         // 0: isthmus.v1alpha1.Metadata
 	(*AppEndpoints)(nil),     // 1: isthmus.v1alpha1.AppEndpoints
@@ -1817,19 +2027,22 @@ var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Route)(nil),            // 7: isthmus.v1alpha1.Route
 	(*Cluster)(nil),          // 8: isthmus.v1alpha1.Cluster
 	(*ClusterSpec)(nil),      // 9: isthmus.v1alpha1.ClusterSpec
-	(*Trust)(nil),            // 10: isthmus.v1alpha1.Trust
-	(*Gateway)(nil),          // 11: isthmus.v1alpha1.Gateway
-	(*AppExport)(nil),        // 12: isthmus.v1alpha1.AppExport
-	(*AppExportSpec)(nil),    // 13: isthmus.v1alpha1.AppExportSpec
-	(*Allow)(nil),            // 14: isthmus.v1alpha1.Allow
-	(*ActorType)(nil),        // 15: isthmus.v1alpha1.ActorType
-	(*ActorTypeSpec)(nil),    // 16: isthmus.v1alpha1.ActorTypeSpec
-	(*AppInstance)(nil),      // 17: isthmus.v1alpha1.AppInstance
-	(*AppInstanceSpec)(nil),  // 18: isthmus.v1alpha1.AppInstanceSpec
-	(*HealthCheck)(nil),      // 19: isthmus.v1alpha1.HealthCheck
-	(*TCPCheck)(nil),         // 20: isthmus.v1alpha1.TCPCheck
-	(*HTTPCheck)(nil),        // 21: isthmus.v1alpha1.HTTPCheck
-	(*GRPCCheck)(nil),        // 22: isthmus.v1alpha1.GRPCCheck
+	(*Guest)(nil),            // 10: isthmus.v1alpha1.Guest
+	(*Take)(nil),             // 11: isthmus.v1alpha1.Take
+	(*HeaderValue)(nil),      // 12: isthmus.v1alpha1.HeaderValue
+	(*Trust)(nil),            // 13: isthmus.v1alpha1.Trust
+	(*Gateway)(nil),          // 14: isthmus.v1alpha1.Gateway
+	(*AppExport)(nil),        // 15: isthmus.v1alpha1.AppExport
+	(*AppExportSpec)(nil),    // 16: isthmus.v1alpha1.AppExportSpec
+	(*Allow)(nil),            // 17: isthmus.v1alpha1.Allow
+	(*ActorType)(nil),        // 18: isthmus.v1alpha1.ActorType
+	(*ActorTypeSpec)(nil),    // 19: isthmus.v1alpha1.ActorTypeSpec
+	(*AppInstance)(nil),      // 20: isthmus.v1alpha1.AppInstance
+	(*AppInstanceSpec)(nil),  // 21: isthmus.v1alpha1.AppInstanceSpec
+	(*HealthCheck)(nil),      // 22: isthmus.v1alpha1.HealthCheck
+	(*TCPCheck)(nil),         // 23: isthmus.v1alpha1.TCPCheck
+	(*HTTPCheck)(nil),        // 24: isthmus.v1alpha1.HTTPCheck
+	(*GRPCCheck)(nil),        // 25: isthmus.v1alpha1.GRPCCheck
 }
 var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	0,  // 0: isthmus.v1alpha1.AppEndpoints.metadata:type_name -> isthmus.v1alpha1.Metadata
@@ -1841,25 +2054,28 @@ var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	6,  // 6: isthmus.v1alpha1.Endpoint.hash:type_name -> isthmus.v1alpha1.Hash
 	0,  // 7: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
 	9,  // 8: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
-	11, // 9: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
-	10, // 10: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
-	0,  // 11: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
-	13, // 12: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
-	14, // 13: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 14: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
-	16, // 15: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
-	14, // 16: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 17: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
-	18, // 18: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
-	19, // 19: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
-	20, // 20: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
-	21, // 21: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
-	22, // 22: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	14, // 9: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
+	13, // 10: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
+	10, // 11: isthmus.v1alpha1.ClusterSpec.guest:type_name -> isthmus.v1alpha1.Guest
+	11, // 12: isthmus.v1alpha1.Guest.takes:type_name -> isthmus.v1alpha1.Take
+	12, // 13: isthmus.v1alpha1.Take.header:type_name -> isthmus.v1alpha1.HeaderValue
+	0,  // 14: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
+	16, // 15: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
+	17, // 16: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 17: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
+	19, // 18: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
+	17, // 19: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 20: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
+	21, // 21: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
+	22, // 22: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
+	23, // 23: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
+	24, // 24: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
+	25, // 25: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_objects_proto_init() }
@@ -1874,7 +2090,7 @@ func file_isthmus_v1alpha1_objects_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_objects_proto_rawDesc), len(file_isthmus_v1alpha1_objects_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
