@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"crypto/ecdsa"
 	"fmt"
 	"log/slog"
 	"net"
@@ -54,9 +55,20 @@ type Sentry struct {
 	Token     Secret `yaml:"token,omitempty" json:"token,omitempty"`
 	TokenFile string `yaml:"tokenFile,omitempty" json:"tokenFile,omitempty" file:""`
 
+	// Ask asks for certificates in place of a Sentry at Address; nil: that is asked. First is the first
+	// one, for a program that has it already.
+	Ask   func(ctx context.Context, csr []byte) ([]byte, error) `yaml:"-" json:"-"`
+	First *Signed                                               `yaml:"-" json:"-"`
+
 	// Keep is a directory of this user's in which the certificate and its key stay until it expires,
 	// for a program that runs often and shortly; empty: nowhere.
 	Keep string `yaml:"-" json:"-"`
+}
+
+// Signed is a certificate in PEM, leaf first, and its key.
+type Signed struct {
+	Certificate []byte
+	Key         *ecdsa.PrivateKey
 }
 
 // Anchors are roots that somebody else keeps.

@@ -3,12 +3,8 @@ package identity
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -105,19 +101,19 @@ func (o *sentryOrigin) anchors(ctx context.Context) (roots, [32]byte, error) {
 
 // request makes a key and requests a certificate for it.
 func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make a key: %w", err)
+	if first := o.cfg.First; first != nil {
+		o.cfg.First = nil
+		return o.accept(first.Certificate, first.Key, anchors)
 	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	key, csr, err := Request()
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate request: %w", err)
+		return nil, err
 	}
 	req := &sentryv1.SignCertificateRequest{
 		Id:                        o.app.ID,
 		Namespace:                 o.app.Namespace,
 		TrustDomain:               o.cfg.AppTrustDomain,
-		CertificateSigningRequest: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr}),
+		CertificateSigningRequest: csr,
 	}
 	if req.Token, req.TokenValidator, err = o.token(); err != nil {
 		return nil, err
@@ -160,6 +156,9 @@ func (o *sentryOrigin) sign(ctx context.Context, anchors roots, req *sentryv1.Si
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
+	if o.cfg.Ask != nil {
+		return o.cfg.Ask(ctx, req.GetCertificateSigningRequest())
+	}
 	// The passthrough scheme leaves the name to the operating system, whatever resolvers the
 	// process has registered.
 	conn, err := grpc.NewClient("passthrough:///"+o.cfg.Address,
