@@ -6849,6 +6849,323 @@ func (x *EventField) GetValue() string {
 	return ""
 }
 
+type SignRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // one of the guest's; empty: its resolver service
+	Csr           []byte                 `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"` // a PKCS #10 request in PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignRequest) Reset() {
+	*x = SignRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignRequest) ProtoMessage() {}
+
+func (x *SignRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignRequest.ProtoReflect.Descriptor instead.
+func (*SignRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *SignRequest) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *SignRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+type SignResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // in PEM, with its intermediates, leaf first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignResponse) Reset() {
+	*x = SignResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignResponse) ProtoMessage() {}
+
+func (x *SignResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignResponse.ProtoReflect.Descriptor instead.
+func (*SignResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *SignResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+type ShowGuestRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // one of the guest's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowGuestRequest) Reset() {
+	*x = ShowGuestRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowGuestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowGuestRequest) ProtoMessage() {}
+
+func (x *ShowGuestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowGuestRequest.ProtoReflect.Descriptor instead.
+func (*ShowGuestRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *ShowGuestRequest) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+type ShowGuestResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Guest         *Guest                 `protobuf:"bytes,1,opt,name=guest,proto3" json:"guest,omitempty"`     // as its Cluster object has it
+	Callees       []*GuestCallee         `protobuf:"bytes,2,rep,name=callees,proto3" json:"callees,omitempty"` // that the app may call here
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowGuestResponse) Reset() {
+	*x = ShowGuestResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowGuestResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowGuestResponse) ProtoMessage() {}
+
+func (x *ShowGuestResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowGuestResponse.ProtoReflect.Descriptor instead.
+func (*ShowGuestResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *ShowGuestResponse) GetGuest() *Guest {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
+func (x *ShowGuestResponse) GetCallees() []*GuestCallee {
+	if x != nil {
+		return x.Callees
+	}
+	return nil
+}
+
+// GuestCallee is an app that a guest's app may call.
+type GuestCallee struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	As            string                 `protobuf:"bytes,2,opt,name=as,proto3" json:"as,omitempty"` // the app-id by which it is called; empty: its own
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestCallee) Reset() {
+	*x = GuestCallee{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestCallee) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestCallee) ProtoMessage() {}
+
+func (x *GuestCallee) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestCallee.ProtoReflect.Descriptor instead.
+func (*GuestCallee) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *GuestCallee) GetApp() *App {
+	if x != nil {
+		return x.App
+	}
+	return nil
+}
+
+func (x *GuestCallee) GetAs() string {
+	if x != nil {
+		return x.As
+	}
+	return ""
+}
+
+type LeaveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveRequest) Reset() {
+	*x = LeaveRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveRequest) ProtoMessage() {}
+
+func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
+func (*LeaveRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+}
+
+type LeaveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveResponse) Reset() {
+	*x = LeaveResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveResponse) ProtoMessage() {}
+
+func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
+func (*LeaveResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+}
+
 // TunnelHello begins a tunnel: the cluster that dials sends it after the handshake.
 type TunnelHello struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -6863,7 +7180,7 @@ type TunnelHello struct {
 
 func (x *TunnelHello) Reset() {
 	*x = TunnelHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6875,7 +7192,7 @@ func (x *TunnelHello) String() string {
 func (*TunnelHello) ProtoMessage() {}
 
 func (x *TunnelHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[84]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6888,7 +7205,7 @@ func (x *TunnelHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelHello.ProtoReflect.Descriptor instead.
 func (*TunnelHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{84}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *TunnelHello) GetProcess() string {
@@ -6927,7 +7244,7 @@ type TunnelWelcome struct {
 
 func (x *TunnelWelcome) Reset() {
 	*x = TunnelWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6939,7 +7256,7 @@ func (x *TunnelWelcome) String() string {
 func (*TunnelWelcome) ProtoMessage() {}
 
 func (x *TunnelWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6952,7 +7269,7 @@ func (x *TunnelWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelWelcome.ProtoReflect.Descriptor instead.
 func (*TunnelWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *TunnelWelcome) GetRefused() string {
@@ -7017,7 +7334,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7029,7 +7346,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7042,7 +7359,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -7103,7 +7420,7 @@ type TrustReport struct {
 
 func (x *TrustReport) Reset() {
 	*x = TrustReport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7115,7 +7432,7 @@ func (x *TrustReport) String() string {
 func (*TrustReport) ProtoMessage() {}
 
 func (x *TrustReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7128,7 +7445,7 @@ func (x *TrustReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustReport.ProtoReflect.Descriptor instead.
 func (*TrustReport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *TrustReport) GetRoots() [][]byte {
@@ -7176,7 +7493,7 @@ type RootsAnnouncement struct {
 
 func (x *RootsAnnouncement) Reset() {
 	*x = RootsAnnouncement{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7188,7 +7505,7 @@ func (x *RootsAnnouncement) String() string {
 func (*RootsAnnouncement) ProtoMessage() {}
 
 func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7201,7 +7518,7 @@ func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootsAnnouncement.ProtoReflect.Descriptor instead.
 func (*RootsAnnouncement) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RootsAnnouncement) GetRoots() string {
@@ -7221,7 +7538,7 @@ type Wanted struct {
 
 func (x *Wanted) Reset() {
 	*x = Wanted{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7233,7 +7550,7 @@ func (x *Wanted) String() string {
 func (*Wanted) ProtoMessage() {}
 
 func (x *Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7246,7 +7563,7 @@ func (x *Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wanted.ProtoReflect.Descriptor instead.
 func (*Wanted) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Wanted) GetApps() []*WantedApp {
@@ -7266,7 +7583,7 @@ type WantedApp struct {
 
 func (x *WantedApp) Reset() {
 	*x = WantedApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7278,7 +7595,7 @@ func (x *WantedApp) String() string {
 func (*WantedApp) ProtoMessage() {}
 
 func (x *WantedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7291,7 +7608,7 @@ func (x *WantedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedApp.ProtoReflect.Descriptor instead.
 func (*WantedApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *WantedApp) GetApp() *App {
@@ -7319,7 +7636,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7331,7 +7648,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7344,7 +7661,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -7382,7 +7699,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7394,7 +7711,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7407,7 +7724,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -7488,7 +7805,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7500,7 +7817,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7513,7 +7830,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -7634,7 +7951,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7646,7 +7963,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7659,7 +7976,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Export) GetApp() *App {
@@ -7764,7 +8081,7 @@ type ActorExport struct {
 
 func (x *ActorExport) Reset() {
 	*x = ActorExport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7776,7 +8093,7 @@ func (x *ActorExport) String() string {
 func (*ActorExport) ProtoMessage() {}
 
 func (x *ActorExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7789,7 +8106,7 @@ func (x *ActorExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
 func (*ActorExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ActorExport) GetObject() string {
@@ -7815,7 +8132,7 @@ type ActorsRequest struct {
 
 func (x *ActorsRequest) Reset() {
 	*x = ActorsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7827,7 +8144,7 @@ func (x *ActorsRequest) String() string {
 func (*ActorsRequest) ProtoMessage() {}
 
 func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7840,7 +8157,7 @@ func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
 func (*ActorsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ActorsRequest) GetNamespace() string {
@@ -7864,7 +8181,7 @@ type ActorsResponse struct {
 
 func (x *ActorsResponse) Reset() {
 	*x = ActorsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7876,7 +8193,7 @@ func (x *ActorsResponse) String() string {
 func (*ActorsResponse) ProtoMessage() {}
 
 func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7889,7 +8206,7 @@ func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
 func (*ActorsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ActorsResponse) GetCluster() string {
@@ -7950,7 +8267,7 @@ type ImportedActors struct {
 
 func (x *ImportedActors) Reset() {
 	*x = ImportedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7962,7 +8279,7 @@ func (x *ImportedActors) String() string {
 func (*ImportedActors) ProtoMessage() {}
 
 func (x *ImportedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7975,7 +8292,7 @@ func (x *ImportedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
 func (*ImportedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ImportedActors) GetType() string {
@@ -8040,7 +8357,7 @@ type OwnedActors struct {
 
 func (x *OwnedActors) Reset() {
 	*x = OwnedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8052,7 +8369,7 @@ func (x *OwnedActors) String() string {
 func (*OwnedActors) ProtoMessage() {}
 
 func (x *OwnedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8065,7 +8382,7 @@ func (x *OwnedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
 func (*OwnedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *OwnedActors) GetType() string {
@@ -8107,7 +8424,7 @@ type ActorCluster struct {
 
 func (x *ActorCluster) Reset() {
 	*x = ActorCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8119,7 +8436,7 @@ func (x *ActorCluster) String() string {
 func (*ActorCluster) ProtoMessage() {}
 
 func (x *ActorCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8132,7 +8449,7 @@ func (x *ActorCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
 func (*ActorCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *ActorCluster) GetName() string {
@@ -8157,7 +8474,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8169,7 +8486,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8182,7 +8499,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 type SupportResponse struct {
@@ -8195,7 +8512,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8207,7 +8524,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8220,7 +8537,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -8245,7 +8562,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8257,7 +8574,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8270,7 +8587,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 type CheckRequest struct {
@@ -8283,7 +8600,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8295,7 +8612,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8308,7 +8625,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -8341,7 +8658,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8353,7 +8670,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8366,7 +8683,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -8434,7 +8751,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8446,7 +8763,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8459,7 +8776,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -8550,7 +8867,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8562,7 +8879,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8575,7 +8892,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -8794,7 +9111,7 @@ type Unhealthy struct {
 
 func (x *Unhealthy) Reset() {
 	*x = Unhealthy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8806,7 +9123,7 @@ func (x *Unhealthy) String() string {
 func (*Unhealthy) ProtoMessage() {}
 
 func (x *Unhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8819,7 +9136,7 @@ func (x *Unhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unhealthy.ProtoReflect.Descriptor instead.
 func (*Unhealthy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *Unhealthy) GetKind() string {
@@ -8864,7 +9181,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8876,7 +9193,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8889,7 +9206,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Problem) GetCheck() string {
@@ -8945,7 +9262,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8957,7 +9274,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8970,7 +9287,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -9094,7 +9411,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9106,7 +9423,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9119,7 +9436,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -9183,7 +9500,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9195,7 +9512,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9208,7 +9525,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -9248,7 +9565,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9260,7 +9577,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9273,7 +9590,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -9338,7 +9655,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9350,7 +9667,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9363,7 +9680,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -9412,7 +9729,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9424,7 +9741,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9437,7 +9754,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -9486,7 +9803,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9498,7 +9815,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9511,7 +9828,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -9547,7 +9864,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9559,7 +9876,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9572,7 +9889,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -9615,7 +9932,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9627,7 +9944,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9640,7 +9957,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *DNSHost) GetName() string {
@@ -9687,7 +10004,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9699,7 +10016,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9712,7 +10029,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -9784,7 +10101,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9796,7 +10113,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9809,7 +10126,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -9889,7 +10206,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9901,7 +10218,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9914,7 +10231,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -9969,7 +10286,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9981,7 +10298,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9994,7 +10311,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -10057,7 +10374,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10069,7 +10386,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10082,7 +10399,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -10288,7 +10605,7 @@ type TunnelStatus struct {
 
 func (x *TunnelStatus) Reset() {
 	*x = TunnelStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10300,7 +10617,7 @@ func (x *TunnelStatus) String() string {
 func (*TunnelStatus) ProtoMessage() {}
 
 func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10313,7 +10630,7 @@ func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelStatus.ProtoReflect.Descriptor instead.
 func (*TunnelStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *TunnelStatus) GetMode() string {
@@ -10363,7 +10680,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10375,7 +10692,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10388,7 +10705,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -10425,7 +10742,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10437,7 +10754,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10450,7 +10767,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -10502,7 +10819,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10514,7 +10831,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10527,7 +10844,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -10577,13 +10894,14 @@ type InviteRequest struct {
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                    // that is invited
 	ExpiresS      uint32                 `protobuf:"varint,2,opt,name=expires_s,json=expiresS,proto3" json:"expires_s,omitempty"` // 0: 15 min
 	Options       *LinkOptions           `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
+	Guest         *GuestOffer            `protobuf:"bytes,4,opt,name=guest,proto3" json:"guest,omitempty"` // it is invited as a guest, and writes no object of this cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10595,7 +10913,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10608,7 +10926,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -10632,6 +10950,196 @@ func (x *InviteRequest) GetOptions() *LinkOptions {
 	return nil
 }
 
+func (x *InviteRequest) GetGuest() *GuestOffer {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
+// GuestOffer is what a guest may choose from.
+type GuestOffer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Apps          []string               `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`                    // each as "namespace/app-id"
+	Takes         []*Take                `protobuf:"bytes,2,rep,name=takes,proto3" json:"takes,omitempty"`                  // the header value "*" is the guest's choice
+	LastsS        uint32                 `protobuf:"varint,3,opt,name=lasts_s,json=lastsS,proto3" json:"lasts_s,omitempty"` // from the meeting on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestOffer) Reset() {
+	*x = GuestOffer{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestOffer) ProtoMessage() {}
+
+func (x *GuestOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestOffer.ProtoReflect.Descriptor instead.
+func (*GuestOffer) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
+}
+
+func (x *GuestOffer) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *GuestOffer) GetTakes() []*Take {
+	if x != nil {
+		return x.Takes
+	}
+	return nil
+}
+
+func (x *GuestOffer) GetLastsS() uint32 {
+	if x != nil {
+		return x.LastsS
+	}
+	return 0
+}
+
+// GuestChoice is what a guest has chosen, and what it needs.
+type GuestChoice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`       // "namespace/app-id"
+	Takes         []*Take                `protobuf:"bytes,2,rep,name=takes,proto3" json:"takes,omitempty"`   // of that app
+	Csr           []byte                 `protobuf:"bytes,3,opt,name=csr,proto3" json:"csr,omitempty"`       // for its resolver service, in PEM
+	Person        string                 `protobuf:"bytes,4,opt,name=person,proto3" json:"person,omitempty"` // who joins, as that machine says
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestChoice) Reset() {
+	*x = GuestChoice{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestChoice) ProtoMessage() {}
+
+func (x *GuestChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestChoice.ProtoReflect.Descriptor instead.
+func (*GuestChoice) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+}
+
+func (x *GuestChoice) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *GuestChoice) GetTakes() []*Take {
+	if x != nil {
+		return x.Takes
+	}
+	return nil
+}
+
+func (x *GuestChoice) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+func (x *GuestChoice) GetPerson() string {
+	if x != nil {
+		return x.Person
+	}
+	return ""
+}
+
+// GuestWelcome is what a guest gets.
+type GuestWelcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // for its resolver service, in PEM, leaf first
+	Guest         *Guest                 `protobuf:"bytes,2,opt,name=guest,proto3" json:"guest,omitempty"`             // as its Cluster object has it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuestWelcome) Reset() {
+	*x = GuestWelcome{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuestWelcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuestWelcome) ProtoMessage() {}
+
+func (x *GuestWelcome) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuestWelcome.ProtoReflect.Descriptor instead.
+func (*GuestWelcome) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+}
+
+func (x *GuestWelcome) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *GuestWelcome) GetGuest() *Guest {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
 type InviteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Invitation    string                 `protobuf:"bytes,1,opt,name=invitation,proto3" json:"invitation,omitempty"` // a secret until it is used
@@ -10642,7 +11150,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10654,7 +11162,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10667,7 +11175,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -10693,7 +11201,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10705,7 +11213,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10718,7 +11226,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -10738,7 +11246,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10750,7 +11258,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10763,7 +11271,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -10790,7 +11298,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10802,7 +11310,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10815,7 +11323,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -10840,7 +11348,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10852,7 +11360,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10865,7 +11373,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
 }
 
 type InvitationsResponse struct {
@@ -10878,7 +11386,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10890,7 +11398,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10903,7 +11411,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -10934,7 +11442,7 @@ type LinkedCluster struct {
 
 func (x *LinkedCluster) Reset() {
 	*x = LinkedCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10946,7 +11454,7 @@ func (x *LinkedCluster) String() string {
 func (*LinkedCluster) ProtoMessage() {}
 
 func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10959,7 +11467,7 @@ func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedCluster.ProtoReflect.Descriptor instead.
 func (*LinkedCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *LinkedCluster) GetCluster() string {
@@ -11006,7 +11514,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11018,7 +11526,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11031,7 +11539,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -11063,7 +11571,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11075,7 +11583,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11088,7 +11596,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *LinkState) GetId() string {
@@ -11184,7 +11692,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11196,7 +11704,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11209,7 +11717,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -11231,7 +11739,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11243,7 +11751,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11256,7 +11764,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -11296,7 +11804,7 @@ type ShowRotationRequest struct {
 
 func (x *ShowRotationRequest) Reset() {
 	*x = ShowRotationRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11308,7 +11816,7 @@ func (x *ShowRotationRequest) String() string {
 func (*ShowRotationRequest) ProtoMessage() {}
 
 func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11321,7 +11829,7 @@ func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowRotationRequest.ProtoReflect.Descriptor instead.
 func (*ShowRotationRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *ShowRotationRequest) GetForReplica() string {
@@ -11350,7 +11858,7 @@ type ShowRotationResponse struct {
 
 func (x *ShowRotationResponse) Reset() {
 	*x = ShowRotationResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11362,7 +11870,7 @@ func (x *ShowRotationResponse) String() string {
 func (*ShowRotationResponse) ProtoMessage() {}
 
 func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11375,7 +11883,7 @@ func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowRotationResponse.ProtoReflect.Descriptor instead.
 func (*ShowRotationResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *ShowRotationResponse) GetCluster() string {
@@ -11461,7 +11969,7 @@ type CertifiedSidecar struct {
 
 func (x *CertifiedSidecar) Reset() {
 	*x = CertifiedSidecar{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11473,7 +11981,7 @@ func (x *CertifiedSidecar) String() string {
 func (*CertifiedSidecar) ProtoMessage() {}
 
 func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11486,7 +11994,7 @@ func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifiedSidecar.ProtoReflect.Descriptor instead.
 func (*CertifiedSidecar) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *CertifiedSidecar) GetSidecar() *SidecarState {
@@ -11531,7 +12039,7 @@ type PeerRotation struct {
 
 func (x *PeerRotation) Reset() {
 	*x = PeerRotation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11543,7 +12051,7 @@ func (x *PeerRotation) String() string {
 func (*PeerRotation) ProtoMessage() {}
 
 func (x *PeerRotation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11556,7 +12064,7 @@ func (x *PeerRotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRotation.ProtoReflect.Descriptor instead.
 func (*PeerRotation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *PeerRotation) GetCluster() string {
@@ -11603,7 +12111,7 @@ type AnnounceRootsRequest struct {
 
 func (x *AnnounceRootsRequest) Reset() {
 	*x = AnnounceRootsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11615,7 +12123,7 @@ func (x *AnnounceRootsRequest) String() string {
 func (*AnnounceRootsRequest) ProtoMessage() {}
 
 func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11628,7 +12136,7 @@ func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceRootsRequest.ProtoReflect.Descriptor instead.
 func (*AnnounceRootsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *AnnounceRootsRequest) GetRoots() string {
@@ -11648,7 +12156,7 @@ type AcceptRootsRequest struct {
 
 func (x *AcceptRootsRequest) Reset() {
 	*x = AcceptRootsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11660,7 +12168,7 @@ func (x *AcceptRootsRequest) String() string {
 func (*AcceptRootsRequest) ProtoMessage() {}
 
 func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11673,7 +12181,7 @@ func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRootsRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRootsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *AcceptRootsRequest) GetCluster() string {
@@ -11701,7 +12209,7 @@ type RootsChange struct {
 
 func (x *RootsChange) Reset() {
 	*x = RootsChange{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11713,7 +12221,7 @@ func (x *RootsChange) String() string {
 func (*RootsChange) ProtoMessage() {}
 
 func (x *RootsChange) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11726,7 +12234,7 @@ func (x *RootsChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootsChange.ProtoReflect.Descriptor instead.
 func (*RootsChange) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *RootsChange) GetAdded() []string {
@@ -11757,7 +12265,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11769,7 +12277,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11782,7 +12290,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -11835,7 +12343,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11847,7 +12355,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11860,7 +12368,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -11942,7 +12450,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11954,7 +12462,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11967,7 +12475,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -12059,7 +12567,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12071,7 +12579,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12084,7 +12592,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -12119,7 +12627,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12131,7 +12639,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12144,7 +12652,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{161}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -12173,13 +12681,14 @@ type MeetOffer struct {
 	Id            []byte                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Nonce         []byte                 `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	Cluster       *MeetDescription       `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Guest         *GuestChoice           `protobuf:"bytes,4,opt,name=guest,proto3" json:"guest,omitempty"` // by who was invited as a guest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12191,7 +12700,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12204,7 +12713,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -12228,22 +12737,30 @@ func (x *MeetOffer) GetCluster() *MeetDescription {
 	return nil
 }
 
+func (x *MeetOffer) GetGuest() *GuestChoice {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
+}
+
 // MeetDescription is what a cluster says of itself.
 type MeetDescription struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Domain        string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
-	Gateways      []string               `protobuf:"bytes,3,rep,name=gateways,proto3" json:"gateways,omitempty"`
-	TrustDomain   string                 `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
-	Roots         string                 `protobuf:"bytes,5,opt,name=roots,proto3" json:"roots,omitempty"`                        // in PEM
-	DialsOut      bool                   `protobuf:"varint,6,opt,name=dials_out,json=dialsOut,proto3" json:"dials_out,omitempty"` // it has no gateways, and is called over tunnels that it makes
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Cluster        string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Domain         string                 `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`
+	Gateways       []string               `protobuf:"bytes,3,rep,name=gateways,proto3" json:"gateways,omitempty"`
+	TrustDomain    string                 `protobuf:"bytes,4,opt,name=trust_domain,json=trustDomain,proto3" json:"trust_domain,omitempty"`
+	Roots          string                 `protobuf:"bytes,5,opt,name=roots,proto3" json:"roots,omitempty"`                                           // in PEM
+	DialsOut       bool                   `protobuf:"varint,6,opt,name=dials_out,json=dialsOut,proto3" json:"dials_out,omitempty"`                    // it has no gateways, and is called over tunnels that it makes
+	AppTrustDomain string                 `protobuf:"bytes,7,opt,name=app_trust_domain,json=appTrustDomain,proto3" json:"app_trust_domain,omitempty"` // of its apps, where it is not that of its service
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12255,7 +12772,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12268,7 +12785,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -12313,6 +12830,13 @@ func (x *MeetDescription) GetDialsOut() bool {
 	return false
 }
 
+func (x *MeetDescription) GetAppTrustDomain() string {
+	if x != nil {
+		return x.AppTrustDomain
+	}
+	return ""
+}
+
 type MeetDecision struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Refused       string                 `protobuf:"bytes,1,opt,name=refused,proto3" json:"refused,omitempty"` // why nothing is to be written; empty: write
@@ -12322,7 +12846,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12334,7 +12858,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12347,7 +12871,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -12360,13 +12884,14 @@ func (x *MeetDecision) GetRefused() string {
 // MeetDone says that the inviter has written.
 type MeetDone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Guest         *GuestWelcome          `protobuf:"bytes,1,opt,name=guest,proto3" json:"guest,omitempty"` // for a guest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12378,7 +12903,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12391,7 +12916,14 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{165}
+}
+
+func (x *MeetDone) GetGuest() *GuestWelcome {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
 }
 
 // Invitation is the public part of an invitation.
@@ -12406,13 +12938,14 @@ type Invitation struct {
 	ExpiresUnix   int64                  `protobuf:"varint,7,opt,name=expires_unix,json=expiresUnix,proto3" json:"expires_unix,omitempty"`
 	Id            []byte                 `protobuf:"bytes,8,opt,name=id,proto3" json:"id,omitempty"`
 	Replicas      bool                   `protobuf:"varint,9,opt,name=replicas,proto3" json:"replicas,omitempty"` // one of several has it
+	Guest         *GuestOffer            `protobuf:"bytes,10,opt,name=guest,proto3" json:"guest,omitempty"`       // it is for a guest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12424,7 +12957,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12437,7 +12970,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -12501,6 +13034,13 @@ func (x *Invitation) GetReplicas() bool {
 		return x.Replicas
 	}
 	return false
+}
+
+func (x *Invitation) GetGuest() *GuestOffer {
+	if x != nil {
+		return x.Guest
+	}
+	return nil
 }
 
 var File_isthmus_v1alpha1_services_proto protoreflect.FileDescriptor
@@ -13093,7 +13633,22 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\n" +
 	"EventField\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"Q\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"H\n" +
+	"\vSignRequest\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x10\n" +
+	"\x03csr\x18\x02 \x01(\fR\x03csr\"0\n" +
+	"\fSignResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\";\n" +
+	"\x10ShowGuestRequest\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\"{\n" +
+	"\x11ShowGuestResponse\x12-\n" +
+	"\x05guest\x18\x01 \x01(\v2\x17.isthmus.v1alpha1.GuestR\x05guest\x127\n" +
+	"\acallees\x18\x02 \x03(\v2\x1d.isthmus.v1alpha1.GuestCalleeR\acallees\"F\n" +
+	"\vGuestCallee\x12'\n" +
+	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x0e\n" +
+	"\x02as\x18\x02 \x01(\tR\x02as\"\x0e\n" +
+	"\fLeaveRequest\"\x0f\n" +
+	"\rLeaveResponse\"Q\n" +
 	"\vTunnelHello\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x10\n" +
 	"\x03has\x18\x02 \x03(\tR\x03has\x12\x16\n" +
@@ -13410,11 +13965,25 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aconfirm\x18\x04 \x01(\bR\aconfirm\x12\x1d\n" +
 	"\n" +
 	"no_gateway\x18\x05 \x01(\bR\tnoGateway\x12\x19\n" +
-	"\bdial_out\x18\x06 \x01(\bR\adialOut\"\x7f\n" +
+	"\bdial_out\x18\x06 \x01(\bR\adialOut\"\xb3\x01\n" +
 	"\rInviteRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1b\n" +
 	"\texpires_s\x18\x02 \x01(\rR\bexpiresS\x127\n" +
-	"\aoptions\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\"b\n" +
+	"\aoptions\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\x122\n" +
+	"\x05guest\x18\x04 \x01(\v2\x1c.isthmus.v1alpha1.GuestOfferR\x05guest\"g\n" +
+	"\n" +
+	"GuestOffer\x12\x12\n" +
+	"\x04apps\x18\x01 \x03(\tR\x04apps\x12,\n" +
+	"\x05takes\x18\x02 \x03(\v2\x16.isthmus.v1alpha1.TakeR\x05takes\x12\x17\n" +
+	"\alasts_s\x18\x03 \x01(\rR\x06lastsS\"w\n" +
+	"\vGuestChoice\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12,\n" +
+	"\x05takes\x18\x02 \x03(\v2\x16.isthmus.v1alpha1.TakeR\x05takes\x12\x10\n" +
+	"\x03csr\x18\x03 \x01(\fR\x03csr\x12\x16\n" +
+	"\x06person\x18\x04 \x01(\tR\x06person\"_\n" +
+	"\fGuestWelcome\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12-\n" +
+	"\x05guest\x18\x02 \x01(\v2\x17.isthmus.v1alpha1.GuestR\x05guest\"b\n" +
 	"\x0eInviteResponse\x12\x1e\n" +
 	"\n" +
 	"invitation\x18\x01 \x01(\tR\n" +
@@ -13529,22 +14098,24 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\vMeetWelcome\x12\x14\n" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x14\n" +
 	"\x05roots\x18\x02 \x01(\tR\x05roots\x12\x1e\n" +
-	"\vnow_unix_ms\x18\x03 \x01(\x03R\tnowUnixMs\"n\n" +
+	"\vnow_unix_ms\x18\x03 \x01(\x03R\tnowUnixMs\"\xa3\x01\n" +
 	"\tMeetOffer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\fR\x05nonce\x12;\n" +
-	"\acluster\x18\x03 \x01(\v2!.isthmus.v1alpha1.MeetDescriptionR\acluster\"\xb5\x01\n" +
+	"\acluster\x18\x03 \x01(\v2!.isthmus.v1alpha1.MeetDescriptionR\acluster\x123\n" +
+	"\x05guest\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.GuestChoiceR\x05guest\"\xdf\x01\n" +
 	"\x0fMeetDescription\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12\x1a\n" +
 	"\bgateways\x18\x03 \x03(\tR\bgateways\x12!\n" +
 	"\ftrust_domain\x18\x04 \x01(\tR\vtrustDomain\x12\x14\n" +
 	"\x05roots\x18\x05 \x01(\tR\x05roots\x12\x1b\n" +
-	"\tdials_out\x18\x06 \x01(\bR\bdialsOut\"(\n" +
+	"\tdials_out\x18\x06 \x01(\bR\bdialsOut\x12(\n" +
+	"\x10app_trust_domain\x18\a \x01(\tR\x0eappTrustDomain\"(\n" +
 	"\fMeetDecision\x12\x18\n" +
-	"\arefused\x18\x01 \x01(\tR\arefused\"\n" +
-	"\n" +
-	"\bMeetDone\"\xfc\x01\n" +
+	"\arefused\x18\x01 \x01(\tR\arefused\"@\n" +
+	"\bMeetDone\x124\n" +
+	"\x05guest\x18\x01 \x01(\v2\x1e.isthmus.v1alpha1.GuestWelcomeR\x05guest\"\xb0\x02\n" +
 	"\n" +
 	"Invitation\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
@@ -13555,7 +14126,9 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\ainvited\x18\x06 \x01(\tR\ainvited\x12!\n" +
 	"\fexpires_unix\x18\a \x01(\x03R\vexpiresUnix\x12\x0e\n" +
 	"\x02id\x18\b \x01(\fR\x02id\x12\x1a\n" +
-	"\breplicas\x18\t \x01(\bR\breplicas2\xa1\x01\n" +
+	"\breplicas\x18\t \x01(\bR\breplicas\x122\n" +
+	"\x05guest\x18\n" +
+	" \x01(\v2\x1c.isthmus.v1alpha1.GuestOfferR\x05guest2\xa1\x01\n" +
 	"\bResolver\x12L\n" +
 	"\x05Watch\x12\x1e.isthmus.v1alpha1.WatchRequest\x1a\x1f.isthmus.v1alpha1.WatchResponse(\x010\x01\x12G\n" +
 	"\aResolve\x12 .isthmus.v1alpha1.ResolveRequest\x1a\x1a.isthmus.v1alpha1.Decision2\x83\x03\n" +
@@ -13577,7 +14150,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bPolicies\x12!.isthmus.v1alpha1.PoliciesRequest\x1a\".isthmus.v1alpha1.PoliciesResponse0\x012\xab\x01\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
-	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012V\n" +
+	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012\xea\x01\n" +
+	"\x06Guests\x12E\n" +
+	"\x04Sign\x12\x1d.isthmus.v1alpha1.SignRequest\x1a\x1e.isthmus.v1alpha1.SignResponse\x12O\n" +
+	"\x04Show\x12\".isthmus.v1alpha1.ShowGuestRequest\x1a#.isthmus.v1alpha1.ShowGuestResponse\x12H\n" +
+	"\x05Leave\x12\x1e.isthmus.v1alpha1.LeaveRequest\x1a\x1f.isthmus.v1alpha1.LeaveResponse2V\n" +
 	"\x06Actors\x12L\n" +
 	"\x05Watch\x12\x1f.isthmus.v1alpha1.ActorsRequest\x1a .isthmus.v1alpha1.ActorsResponse0\x012\xf3\x01\n" +
 	"\x06Status\x12K\n" +
@@ -13612,7 +14189,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 157)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 167)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),         // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),                  // 1: isthmus.v1alpha1.App
@@ -13699,80 +14276,92 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*EventsResponse)(nil),       // 82: isthmus.v1alpha1.EventsResponse
 	(*Event)(nil),                // 83: isthmus.v1alpha1.Event
 	(*EventField)(nil),           // 84: isthmus.v1alpha1.EventField
-	(*TunnelHello)(nil),          // 85: isthmus.v1alpha1.TunnelHello
-	(*TunnelWelcome)(nil),        // 86: isthmus.v1alpha1.TunnelWelcome
-	(*ExportsRequest)(nil),       // 87: isthmus.v1alpha1.ExportsRequest
-	(*TrustReport)(nil),          // 88: isthmus.v1alpha1.TrustReport
-	(*RootsAnnouncement)(nil),    // 89: isthmus.v1alpha1.RootsAnnouncement
-	(*Wanted)(nil),               // 90: isthmus.v1alpha1.Wanted
-	(*WantedApp)(nil),            // 91: isthmus.v1alpha1.WantedApp
-	(*RenewRequest)(nil),         // 92: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),        // 93: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),      // 94: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),               // 95: isthmus.v1alpha1.Export
-	(*ActorExport)(nil),          // 96: isthmus.v1alpha1.ActorExport
-	(*ActorsRequest)(nil),        // 97: isthmus.v1alpha1.ActorsRequest
-	(*ActorsResponse)(nil),       // 98: isthmus.v1alpha1.ActorsResponse
-	(*ImportedActors)(nil),       // 99: isthmus.v1alpha1.ImportedActors
-	(*OwnedActors)(nil),          // 100: isthmus.v1alpha1.OwnedActors
-	(*ActorCluster)(nil),         // 101: isthmus.v1alpha1.ActorCluster
-	(*SupportRequest)(nil),       // 102: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),      // 103: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),        // 104: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),         // 105: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),        // 106: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),          // 107: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),       // 108: isthmus.v1alpha1.StatusResponse
-	(*Unhealthy)(nil),            // 109: isthmus.v1alpha1.Unhealthy
-	(*Problem)(nil),              // 110: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),            // 111: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),       // 112: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),            // 113: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),            // 114: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),         // 115: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),            // 116: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),          // 117: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),          // 118: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),              // 119: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),         // 120: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),          // 121: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),          // 122: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),        // 123: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),           // 124: isthmus.v1alpha1.PeerStatus
-	(*TunnelStatus)(nil),         // 125: isthmus.v1alpha1.TunnelStatus
-	(*Lapse)(nil),                // 126: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),        // 127: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),          // 128: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),        // 129: isthmus.v1alpha1.InviteRequest
-	(*InviteResponse)(nil),       // 130: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),        // 131: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),        // 132: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),       // 133: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),   // 134: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil),  // 135: isthmus.v1alpha1.InvitationsResponse
-	(*LinkedCluster)(nil),        // 136: isthmus.v1alpha1.LinkedCluster
-	(*RevokeRequest)(nil),        // 137: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),            // 138: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),     // 139: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),    // 140: isthmus.v1alpha1.LinkTrustResponse
-	(*ShowRotationRequest)(nil),  // 141: isthmus.v1alpha1.ShowRotationRequest
-	(*ShowRotationResponse)(nil), // 142: isthmus.v1alpha1.ShowRotationResponse
-	(*CertifiedSidecar)(nil),     // 143: isthmus.v1alpha1.CertifiedSidecar
-	(*PeerRotation)(nil),         // 144: isthmus.v1alpha1.PeerRotation
-	(*AnnounceRootsRequest)(nil), // 145: isthmus.v1alpha1.AnnounceRootsRequest
-	(*AcceptRootsRequest)(nil),   // 146: isthmus.v1alpha1.AcceptRootsRequest
-	(*RootsChange)(nil),          // 147: isthmus.v1alpha1.RootsChange
-	(*LackingApp)(nil),           // 148: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),          // 149: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),         // 150: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),            // 151: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),          // 152: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),            // 153: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),      // 154: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),         // 155: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),             // 156: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),           // 157: isthmus.v1alpha1.Invitation
-	(*Allow)(nil),                // 158: isthmus.v1alpha1.Allow
+	(*SignRequest)(nil),          // 85: isthmus.v1alpha1.SignRequest
+	(*SignResponse)(nil),         // 86: isthmus.v1alpha1.SignResponse
+	(*ShowGuestRequest)(nil),     // 87: isthmus.v1alpha1.ShowGuestRequest
+	(*ShowGuestResponse)(nil),    // 88: isthmus.v1alpha1.ShowGuestResponse
+	(*GuestCallee)(nil),          // 89: isthmus.v1alpha1.GuestCallee
+	(*LeaveRequest)(nil),         // 90: isthmus.v1alpha1.LeaveRequest
+	(*LeaveResponse)(nil),        // 91: isthmus.v1alpha1.LeaveResponse
+	(*TunnelHello)(nil),          // 92: isthmus.v1alpha1.TunnelHello
+	(*TunnelWelcome)(nil),        // 93: isthmus.v1alpha1.TunnelWelcome
+	(*ExportsRequest)(nil),       // 94: isthmus.v1alpha1.ExportsRequest
+	(*TrustReport)(nil),          // 95: isthmus.v1alpha1.TrustReport
+	(*RootsAnnouncement)(nil),    // 96: isthmus.v1alpha1.RootsAnnouncement
+	(*Wanted)(nil),               // 97: isthmus.v1alpha1.Wanted
+	(*WantedApp)(nil),            // 98: isthmus.v1alpha1.WantedApp
+	(*RenewRequest)(nil),         // 99: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),        // 100: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),      // 101: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),               // 102: isthmus.v1alpha1.Export
+	(*ActorExport)(nil),          // 103: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),        // 104: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),       // 105: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),       // 106: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),          // 107: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),         // 108: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),       // 109: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),      // 110: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),        // 111: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),         // 112: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),        // 113: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),          // 114: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),       // 115: isthmus.v1alpha1.StatusResponse
+	(*Unhealthy)(nil),            // 116: isthmus.v1alpha1.Unhealthy
+	(*Problem)(nil),              // 117: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),            // 118: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),       // 119: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),            // 120: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),            // 121: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),         // 122: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),            // 123: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),          // 124: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),          // 125: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),              // 126: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),         // 127: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),          // 128: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),          // 129: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),        // 130: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),           // 131: isthmus.v1alpha1.PeerStatus
+	(*TunnelStatus)(nil),         // 132: isthmus.v1alpha1.TunnelStatus
+	(*Lapse)(nil),                // 133: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),        // 134: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),          // 135: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),        // 136: isthmus.v1alpha1.InviteRequest
+	(*GuestOffer)(nil),           // 137: isthmus.v1alpha1.GuestOffer
+	(*GuestChoice)(nil),          // 138: isthmus.v1alpha1.GuestChoice
+	(*GuestWelcome)(nil),         // 139: isthmus.v1alpha1.GuestWelcome
+	(*InviteResponse)(nil),       // 140: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),        // 141: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),        // 142: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),       // 143: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),   // 144: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil),  // 145: isthmus.v1alpha1.InvitationsResponse
+	(*LinkedCluster)(nil),        // 146: isthmus.v1alpha1.LinkedCluster
+	(*RevokeRequest)(nil),        // 147: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),            // 148: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),     // 149: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),    // 150: isthmus.v1alpha1.LinkTrustResponse
+	(*ShowRotationRequest)(nil),  // 151: isthmus.v1alpha1.ShowRotationRequest
+	(*ShowRotationResponse)(nil), // 152: isthmus.v1alpha1.ShowRotationResponse
+	(*CertifiedSidecar)(nil),     // 153: isthmus.v1alpha1.CertifiedSidecar
+	(*PeerRotation)(nil),         // 154: isthmus.v1alpha1.PeerRotation
+	(*AnnounceRootsRequest)(nil), // 155: isthmus.v1alpha1.AnnounceRootsRequest
+	(*AcceptRootsRequest)(nil),   // 156: isthmus.v1alpha1.AcceptRootsRequest
+	(*RootsChange)(nil),          // 157: isthmus.v1alpha1.RootsChange
+	(*LackingApp)(nil),           // 158: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),          // 159: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),         // 160: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),            // 161: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),          // 162: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),            // 163: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),      // 164: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),         // 165: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),             // 166: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),           // 167: isthmus.v1alpha1.Invitation
+	(*Guest)(nil),                // 168: isthmus.v1alpha1.Guest
+	(*Allow)(nil),                // 169: isthmus.v1alpha1.Allow
+	(*Take)(nil),                 // 170: isthmus.v1alpha1.Take
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -13860,11 +14449,11 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 82: isthmus.v1alpha1.TrafficRequest.callee:type_name -> isthmus.v1alpha1.App
 	65,  // 83: isthmus.v1alpha1.TrafficResponse.edges:type_name -> isthmus.v1alpha1.TrafficEdge
 	64,  // 84: isthmus.v1alpha1.TrafficResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	111, // 85: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
+	118, // 85: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 86: isthmus.v1alpha1.TrafficEdge.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 87: isthmus.v1alpha1.TrafficEdge.callee:type_name -> isthmus.v1alpha1.App
 	19,  // 88: isthmus.v1alpha1.TrafficEdge.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	111, // 89: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
+	118, // 89: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
 	19,  // 90: isthmus.v1alpha1.TrafficEdge.steps:type_name -> isthmus.v1alpha1.CallTraffic
 	1,   // 91: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 92: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
@@ -13881,143 +14470,161 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 103: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
 	76,  // 104: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
 	77,  // 105: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	111, // 106: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	118, // 106: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 107: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
 	80,  // 108: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
 	1,   // 109: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
 	83,  // 110: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
 	84,  // 111: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	6,   // 112: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	90,  // 113: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	88,  // 114: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
-	148, // 115: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
-	91,  // 116: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
-	1,   // 117: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 118: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	95,  // 119: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 120: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	89,  // 121: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
-	1,   // 122: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	158, // 123: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	96,  // 124: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	99,  // 125: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	100, // 126: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	101, // 127: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	158, // 128: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	158, // 129: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 130: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	107, // 131: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	122, // 132: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	123, // 133: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	124, // 134: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	120, // 135: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	121, // 136: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	116, // 137: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	114, // 138: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	113, // 139: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	112, // 140: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	111, // 141: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	110, // 142: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
-	109, // 143: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
-	64,  // 144: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
-	1,   // 145: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 146: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 147: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	115, // 148: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	117, // 149: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	118, // 150: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	119, // 151: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	123, // 152: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	123, // 153: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	127, // 154: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	126, // 155: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	125, // 156: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
-	128, // 157: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	138, // 158: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	128, // 159: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	138, // 160: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	136, // 161: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
-	148, // 162: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	144, // 163: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
-	64,  // 164: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	143, // 165: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
-	80,  // 166: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
-	88,  // 167: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
-	1,   // 168: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	155, // 169: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	156, // 170: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	154, // 171: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	2,   // 172: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	30,  // 173: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	33,  // 174: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	44,  // 175: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	47,  // 176: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	48,  // 177: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	38,  // 178: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	73,  // 179: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	78,  // 180: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	81,  // 181: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	70,  // 182: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	66,  // 183: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	62,  // 184: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
-	60,  // 185: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
-	54,  // 186: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	51,  // 187: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	87,  // 188: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	92,  // 189: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	97,  // 190: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	104, // 191: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	105, // 192: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	102, // 193: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	129, // 194: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	131, // 195: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	132, // 196: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	133, // 197: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	134, // 198: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	137, // 199: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	139, // 200: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	141, // 201: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
-	145, // 202: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
-	146, // 203: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
-	149, // 204: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	22,  // 205: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	31,  // 206: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	35,  // 207: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	45,  // 208: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	35,  // 209: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	49,  // 210: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	39,  // 211: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	74,  // 212: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	79,  // 213: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	82,  // 214: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	71,  // 215: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	67,  // 216: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	63,  // 217: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
-	61,  // 218: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
-	55,  // 219: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	52,  // 220: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	94,  // 221: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	93,  // 222: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	98,  // 223: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	108, // 224: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	106, // 225: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	103, // 226: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	130, // 227: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	138, // 228: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	138, // 229: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	138, // 230: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	135, // 231: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	138, // 232: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	140, // 233: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	142, // 234: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
-	147, // 235: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
-	147, // 236: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
-	150, // 237: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	205, // [205:238] is the sub-list for method output_type
-	172, // [172:205] is the sub-list for method input_type
-	172, // [172:172] is the sub-list for extension type_name
-	172, // [172:172] is the sub-list for extension extendee
-	0,   // [0:172] is the sub-list for field type_name
+	1,   // 112: isthmus.v1alpha1.SignRequest.app:type_name -> isthmus.v1alpha1.App
+	1,   // 113: isthmus.v1alpha1.ShowGuestRequest.app:type_name -> isthmus.v1alpha1.App
+	168, // 114: isthmus.v1alpha1.ShowGuestResponse.guest:type_name -> isthmus.v1alpha1.Guest
+	89,  // 115: isthmus.v1alpha1.ShowGuestResponse.callees:type_name -> isthmus.v1alpha1.GuestCallee
+	1,   // 116: isthmus.v1alpha1.GuestCallee.app:type_name -> isthmus.v1alpha1.App
+	6,   // 117: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	97,  // 118: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	95,  // 119: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
+	158, // 120: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
+	98,  // 121: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	1,   // 122: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 123: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
+	102, // 124: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 125: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	96,  // 126: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
+	1,   // 127: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	169, // 128: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	103, // 129: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	106, // 130: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	107, // 131: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	108, // 132: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	169, // 133: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	169, // 134: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 135: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	114, // 136: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	129, // 137: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	130, // 138: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	131, // 139: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	127, // 140: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	128, // 141: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	123, // 142: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	121, // 143: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	120, // 144: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	119, // 145: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	118, // 146: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	117, // 147: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	116, // 148: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
+	64,  // 149: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
+	1,   // 150: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 151: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 152: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	122, // 153: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	124, // 154: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	125, // 155: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	126, // 156: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	130, // 157: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	130, // 158: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	134, // 159: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	133, // 160: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	132, // 161: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
+	135, // 162: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	137, // 163: isthmus.v1alpha1.InviteRequest.guest:type_name -> isthmus.v1alpha1.GuestOffer
+	170, // 164: isthmus.v1alpha1.GuestOffer.takes:type_name -> isthmus.v1alpha1.Take
+	170, // 165: isthmus.v1alpha1.GuestChoice.takes:type_name -> isthmus.v1alpha1.Take
+	168, // 166: isthmus.v1alpha1.GuestWelcome.guest:type_name -> isthmus.v1alpha1.Guest
+	148, // 167: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	135, // 168: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	148, // 169: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	146, // 170: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
+	158, // 171: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	154, // 172: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
+	64,  // 173: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
+	153, // 174: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
+	80,  // 175: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
+	95,  // 176: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
+	1,   // 177: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	165, // 178: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	166, // 179: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	164, // 180: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	138, // 181: isthmus.v1alpha1.MeetOffer.guest:type_name -> isthmus.v1alpha1.GuestChoice
+	139, // 182: isthmus.v1alpha1.MeetDone.guest:type_name -> isthmus.v1alpha1.GuestWelcome
+	137, // 183: isthmus.v1alpha1.Invitation.guest:type_name -> isthmus.v1alpha1.GuestOffer
+	2,   // 184: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	30,  // 185: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	33,  // 186: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	44,  // 187: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	47,  // 188: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	48,  // 189: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	38,  // 190: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	73,  // 191: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	78,  // 192: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	81,  // 193: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	70,  // 194: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	66,  // 195: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	62,  // 196: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
+	60,  // 197: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
+	54,  // 198: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	51,  // 199: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	94,  // 200: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	99,  // 201: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	85,  // 202: isthmus.v1alpha1.Guests.Sign:input_type -> isthmus.v1alpha1.SignRequest
+	87,  // 203: isthmus.v1alpha1.Guests.Show:input_type -> isthmus.v1alpha1.ShowGuestRequest
+	90,  // 204: isthmus.v1alpha1.Guests.Leave:input_type -> isthmus.v1alpha1.LeaveRequest
+	104, // 205: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	111, // 206: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	112, // 207: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	109, // 208: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	136, // 209: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	141, // 210: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	142, // 211: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	143, // 212: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	144, // 213: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	147, // 214: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	149, // 215: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	151, // 216: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
+	155, // 217: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
+	156, // 218: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
+	159, // 219: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	22,  // 220: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	31,  // 221: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	35,  // 222: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	45,  // 223: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	35,  // 224: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	49,  // 225: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	39,  // 226: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	74,  // 227: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	79,  // 228: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	82,  // 229: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	71,  // 230: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	67,  // 231: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	63,  // 232: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
+	61,  // 233: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
+	55,  // 234: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	52,  // 235: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	101, // 236: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	100, // 237: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	86,  // 238: isthmus.v1alpha1.Guests.Sign:output_type -> isthmus.v1alpha1.SignResponse
+	88,  // 239: isthmus.v1alpha1.Guests.Show:output_type -> isthmus.v1alpha1.ShowGuestResponse
+	91,  // 240: isthmus.v1alpha1.Guests.Leave:output_type -> isthmus.v1alpha1.LeaveResponse
+	105, // 241: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	115, // 242: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	113, // 243: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	110, // 244: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	140, // 245: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	148, // 246: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	148, // 247: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	148, // 248: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	145, // 249: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	148, // 250: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	150, // 251: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	152, // 252: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
+	157, // 253: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
+	157, // 254: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
+	160, // 255: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	220, // [220:256] is the sub-list for method output_type
+	184, // [184:220] is the sub-list for method input_type
+	184, // [184:184] is the sub-list for extension type_name
+	184, // [184:184] is the sub-list for extension extendee
+	0,   // [0:184] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -14035,12 +14642,12 @@ func file_isthmus_v1alpha1_services_proto_init() {
 	}
 	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
 	file_isthmus_v1alpha1_services_proto_msgTypes[64].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[148].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[158].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[149].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[159].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -14052,9 +14659,9 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   157,
+			NumMessages:   167,
 			NumExtensions: 0,
-			NumServices:   9,
+			NumServices:   10,
 		},
 		GoTypes:           file_isthmus_v1alpha1_services_proto_goTypes,
 		DependencyIndexes: file_isthmus_v1alpha1_services_proto_depIdxs,

@@ -1061,6 +1061,196 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Guests_Sign_FullMethodName  = "/isthmus.v1alpha1.Guests/Sign"
+	Guests_Show_FullMethodName  = "/isthmus.v1alpha1.Guests/Show"
+	Guests_Leave_FullMethodName = "/isthmus.v1alpha1.Guests/Leave"
+)
+
+// GuestsClient is the client API for Guests service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Guests is for the resolver service of a guest, by the name of peering at the gateway. The caller's
+// certificate says which guest it is, and the Cluster object what that may have.
+type GuestsClient interface {
+	// Sign has this cluster's Sentry sign a certificate.
+	Sign(ctx context.Context, in *SignRequest, opts ...grpc.CallOption) (*SignResponse, error)
+	// Show tells what the guest has here as of now.
+	Show(ctx context.Context, in *ShowGuestRequest, opts ...grpc.CallOption) (*ShowGuestResponse, error)
+	// Leave removes the guest's Cluster object.
+	Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error)
+}
+
+type guestsClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewGuestsClient(cc grpc.ClientConnInterface) GuestsClient {
+	return &guestsClient{cc}
+}
+
+func (c *guestsClient) Sign(ctx context.Context, in *SignRequest, opts ...grpc.CallOption) (*SignResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SignResponse)
+	err := c.cc.Invoke(ctx, Guests_Sign_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *guestsClient) Show(ctx context.Context, in *ShowGuestRequest, opts ...grpc.CallOption) (*ShowGuestResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShowGuestResponse)
+	err := c.cc.Invoke(ctx, Guests_Show_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *guestsClient) Leave(ctx context.Context, in *LeaveRequest, opts ...grpc.CallOption) (*LeaveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LeaveResponse)
+	err := c.cc.Invoke(ctx, Guests_Leave_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// GuestsServer is the server API for Guests service.
+// All implementations must embed UnimplementedGuestsServer
+// for forward compatibility.
+//
+// Guests is for the resolver service of a guest, by the name of peering at the gateway. The caller's
+// certificate says which guest it is, and the Cluster object what that may have.
+type GuestsServer interface {
+	// Sign has this cluster's Sentry sign a certificate.
+	Sign(context.Context, *SignRequest) (*SignResponse, error)
+	// Show tells what the guest has here as of now.
+	Show(context.Context, *ShowGuestRequest) (*ShowGuestResponse, error)
+	// Leave removes the guest's Cluster object.
+	Leave(context.Context, *LeaveRequest) (*LeaveResponse, error)
+	mustEmbedUnimplementedGuestsServer()
+}
+
+// UnimplementedGuestsServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedGuestsServer struct{}
+
+func (UnimplementedGuestsServer) Sign(context.Context, *SignRequest) (*SignResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Sign not implemented")
+}
+func (UnimplementedGuestsServer) Show(context.Context, *ShowGuestRequest) (*ShowGuestResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Show not implemented")
+}
+func (UnimplementedGuestsServer) Leave(context.Context, *LeaveRequest) (*LeaveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
+}
+func (UnimplementedGuestsServer) mustEmbedUnimplementedGuestsServer() {}
+func (UnimplementedGuestsServer) testEmbeddedByValue()                {}
+
+// UnsafeGuestsServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to GuestsServer will
+// result in compilation errors.
+type UnsafeGuestsServer interface {
+	mustEmbedUnimplementedGuestsServer()
+}
+
+func RegisterGuestsServer(s grpc.ServiceRegistrar, srv GuestsServer) {
+	// If the following call panics, it indicates UnimplementedGuestsServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Guests_ServiceDesc, srv)
+}
+
+func _Guests_Sign_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SignRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GuestsServer).Sign(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Guests_Sign_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GuestsServer).Sign(ctx, req.(*SignRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Guests_Show_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShowGuestRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GuestsServer).Show(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Guests_Show_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GuestsServer).Show(ctx, req.(*ShowGuestRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Guests_Leave_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LeaveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(GuestsServer).Leave(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Guests_Leave_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(GuestsServer).Leave(ctx, req.(*LeaveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Guests_ServiceDesc is the grpc.ServiceDesc for Guests service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Guests_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "isthmus.v1alpha1.Guests",
+	HandlerType: (*GuestsServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Sign",
+			Handler:    _Guests_Sign_Handler,
+		},
+		{
+			MethodName: "Show",
+			Handler:    _Guests_Show_Handler,
+		},
+		{
+			MethodName: "Leave",
+			Handler:    _Guests_Leave_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "isthmus/v1alpha1/services.proto",
+}
+
+const (
 	Actors_Watch_FullMethodName = "/isthmus.v1alpha1.Actors/Watch"
 )
 
