@@ -95,3 +95,6 @@ func FromSPIFFE(id spiffeid.ID) (ID, error) {
 	}
 	return ID{TrustDomain: id.TrustDomain().Name(), App: app}, nil
 }
+
+// GuestDomain is the trust domain of a guest of a cluster, by the one of that cluster's service.
+func GuestDomain(host, guest string) string { return guest + ".guest." + host }

@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
+	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"
@@ -60,6 +61,7 @@ type Config struct {
 	Console     console.Settings   `yaml:"console"`
 	Admin       admin.Settings     `yaml:"admin"`
 	Policies    policies.Settings  `yaml:"policies"`
+	Guests      guests.Settings    `yaml:"guests"`
 	Tracing     otlp.Config        `yaml:"tracing"`
 	Log         Log                `yaml:"log"`
 
@@ -70,6 +72,9 @@ type Config struct {
 	source func(ctx context.Context, claimed netip.Addr) netip.Addr
 	// moreEdges are beside those of the table, for tests.
 	moreEdges []edge.Edge
+
+	// Self is who this process is, in place of Identity, for one that has the service in it.
+	Self *identity.Source `yaml:"-"`
 
 	file string // that it was read from
 	text []byte

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway/relay"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/tunnel"
+	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
@@ -41,13 +42,14 @@ type ingress struct {
 	linking    *grpc.Server      // of invited clusters; nil with grpc
 	invited    *authz.Dispatcher // their connections
 	links      *peering.Links
+	guests     *guests.Server
 
 	tunnels  tunnels
 	clusters *live.Value[[]*catalog.Cluster]
 }
 
 func (s *Service) buildIngress() (err error) {
-	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: func(ctx context.Context) { s.listeners.AwaitPredecessor(ctx, s.topology.Ready()) }, peers: s.peers, links: s.links, tunnels: s.tunnels, clusters: s.feed.Clusters()}
+	i := &ingress{apps: s.cfg.Listen.Apps, listeners: s.listeners, await: func(ctx context.Context) { s.listeners.AwaitPredecessor(ctx, s.topology.Ready()) }, peers: s.peers, links: s.links, guests: s.guests, tunnels: s.tunnels, clusters: s.feed.Clusters()}
 	s.ingress = i
 	g, most := s.cfg.Gateway, s.listeners.Bounds().Of["gateway"]
 	cfg := gateway.Config{
@@ -94,6 +96,7 @@ func (i *ingress) buildServer(access *authz.Authorizer, at net.Addr) {
 	i.dispatcher = authz.NewDispatcher(at)
 	i.grpc = access.NewServer(authz.At(authz.AtGateway), access.Identity.PeeringCredentials(), grpc.MaxConcurrentStreams(peerStreams), grpc.MaxRecvMsgSize(peerRequest))
 	v1alpha1.RegisterPeeringServer(i.grpc, i.peers)
+	v1alpha1.RegisterGuestsServer(i.grpc, i.guests)
 }
 
 // part is the edge for those that start and stop it.
@@ -216,10 +219,17 @@ func (i *ingress) servePeers(ctx context.Context) error {
 
 // buildLink makes what connects this cluster with others by invitations.
 func (s *Service) buildLink(lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp) {
+	s.guests = guests.New(guests.Config{
+		Settings: s.cfg.Guests, Namespace: s.cfg.Identity.Namespace, Identity: s.identity, Objects: s.resolver.objects, Topology: s.topology, Clusters: s.feed.Clusters(), Log: s.log,
+	})
 	cfg := invitation.Config{
 		Cluster: s.cfg.Cluster, Namespace: s.cfg.Identity.Namespace, Domain: catalog.Domain(s.cfg.Domain), Replica: s.cfg.replica(),
 		Gateways: s.cfg.advertised(s.Addr("gateway")), Identity: s.identity, Objects: s.resolver.objects, Lacking: lacking,
 		MayWrite: func(ctx context.Context) error { return configstore.MayWrite(ctx, s.store) }, Log: s.log,
+		MayCertify: s.guests.MayCertify, Certify: s.guests.Certify,
+	}
+	if domains := s.cfg.Identity.TrustDomains; len(domains) == 1 {
+		cfg.AppDomain = domains[0]
 	}
 	if sentry := s.cfg.Identity.Sentry; sentry != nil {
 		cfg.Sentry = cmp.Or(sentry.Namespace, "default")

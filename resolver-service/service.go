@@ -28,6 +28,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
+	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
@@ -82,6 +83,7 @@ type Service struct {
 	ingress  *ingress
 	link     *invitation.Server
 	rotation *rotation.Server
+	guests   *guests.Server
 	policies *keeper.Keeper // nil: none are kept
 	accounts check.Accounts // in Kubernetes
 	edges    builtEdges
@@ -193,8 +195,10 @@ func (s *Service) build(ctx context.Context) (err error) {
 	if err != nil {
 		return strict.Below("identity", err)
 	}
-	if s.identity, err = identity.New(who, self, s.log); err != nil {
-		return err
+	if s.identity = s.cfg.Self; s.identity == nil {
+		if s.identity, err = identity.New(who, self, s.log); err != nil {
+			return err
+		}
 	}
 	if who.Sentry != nil {
 		s.accounts.Add(who.Sentry.Anchors)
@@ -292,6 +296,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 	}
 	if !s.identity.Insecure() {
 		core.Start("rotation of roots", s.rotation.Run)
+		core.Start("guests", s.guests.Run)
 	}
 	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
 	core.Start("tunnels", func(ctx context.Context) error { return s.tunnels.run(ctx, s.feed.Clusters()) })

@@ -83,6 +83,9 @@ var access = map[string]map[string][]Kind{
 	AtGateway: {
 		v1alpha1.Peering_Exports_FullMethodName: {Peer},
 		v1alpha1.Peering_Renew_FullMethodName:   {Peer},
+		v1alpha1.Guests_Sign_FullMethodName:     {Peer},
+		v1alpha1.Guests_Show_FullMethodName:     {Peer},
+		v1alpha1.Guests_Leave_FullMethodName:    {Peer},
 	},
 	AtInvitation: {v1alpha1.Linking_Meet_FullMethodName: {Peer}},
 }
@@ -138,6 +141,9 @@ func verbOf(method string, request any) (string, error) {
 	verb := verbs[method]
 	if d, ok := request.(dry); ok && d.GetDryRun() {
 		verb = mayRead
+	}
+	if i, ok := request.(*v1alpha1.InviteRequest); ok && i.GetGuest() != nil {
+		verb = mayWrite // as for the object that says whose calls are taken
 	}
 	if verb == "" {
 		return "", status.Errorf(codes.PermissionDenied, "%s is not for operators", serviceOf(method))

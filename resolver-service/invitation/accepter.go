@@ -32,12 +32,19 @@ type acceptance struct {
 	nonce   []byte
 	state   *v1alpha1.LinkState
 	tell    func(*v1alpha1.LinkState) error
+	choice  *v1alpha1.GuestChoice // nil: two clusters are linked
+	joined  *Joined
+}
+
+func (s *Server) acceptance(options *v1alpha1.LinkOptions, tell func(*v1alpha1.LinkState) error) *acceptance {
+	a := &acceptance{Server: s, options: options, nonce: make([]byte, nonceLength), tell: tell}
+	rand.Read(a.nonce)
+	return a
 }
 
 // Accept has this service meet the one that invites.
 func (s *Server) Accept(req *v1alpha1.AcceptRequest, to grpc.ServerStreamingServer[v1alpha1.LinkState]) error {
-	a := &acceptance{Server: s, options: req.GetOptions(), nonce: make([]byte, nonceLength), tell: to.Send}
-	rand.Read(a.nonce)
+	a := s.acceptance(req.GetOptions(), to.Send)
 	err := a.accept(to.Context(), req.GetInvitation())
 	if err == nil {
 		return nil
@@ -62,8 +69,10 @@ func (a *acceptance) accept(ctx context.Context, text string) (err error) {
 	if a.own, err = a.describe(a.options); err != nil {
 		return err
 	}
-	if err := a.mayWrite(ctx, a.options); err != nil {
-		return err
+	if a.choice == nil {
+		if err := a.mayWrite(ctx, a.options); err != nil {
+			return err
+		}
 	}
 	a.state = &v1alpha1.LinkState{
 		Id: hex.EncodeToString(a.Id), Cluster: a.GetCluster(), State: stateOpen, ExpiresUnixMs: a.expires().UnixMilli(), Replica: a.cfg.Replica, By: identity.Caller(ctx),
@@ -74,6 +83,8 @@ func (a *acceptance) accept(ctx context.Context, text string) (err error) {
 // fits tells whether the invitation is for this cluster.
 func (a *acceptance) fits() error {
 	switch {
+	case (a.GetGuest() == nil) != (a.choice == nil):
+		return refuse(OtherKind, "")
 	case a.GetCluster() == a.cfg.Cluster:
 		return refuse(OwnCluster, "")
 	case a.GetInvited() != a.cfg.Cluster:
@@ -251,7 +262,7 @@ func (m *accepterMeeting) prove() error {
 	if err != nil {
 		return err
 	}
-	offer, err := proto.Marshal(&v1alpha1.MeetOffer{Id: m.Id, Nonce: m.nonce, Cluster: m.own})
+	offer, err := proto.Marshal(&v1alpha1.MeetOffer{Id: m.Id, Nonce: m.nonce, Cluster: m.own, Guest: m.choice})
 	if err != nil {
 		return err
 	}
@@ -325,7 +336,11 @@ func (m *accepterMeeting) answered(p *proof, answer *v1alpha1.MeetResponse) erro
 
 // decide is messages 5 and 6, and the end.
 func (m *accepterMeeting) decide(ctx context.Context) error {
-	t, err := m.prepare(ctx, m.peer, m.options)
+	var t *target
+	var err error
+	if m.choice == nil {
+		t, err = m.prepare(ctx, m.peer, m.options)
+	}
 	if err == nil {
 		err = m.compare(ctx)
 	}
@@ -353,6 +368,9 @@ func (m *accepterMeeting) decide(ctx context.Context) error {
 		return err
 	case answer.GetDone() == nil:
 		return refuse(Interrupted, "it has said something else than done")
+	case m.choice != nil:
+		m.acceptance.joined = &Joined{m.cfg.Cluster, m.peer, answer.GetDone().GetGuest(), m.words}
+		return nil
 	}
 	result, err := m.write(ctx, t, m.options)
 	if err != nil {

@@ -27,7 +27,7 @@ func (s *Server) describe(o *v1alpha1.LinkOptions) (*v1alpha1.MeetDescription, e
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	d := &v1alpha1.MeetDescription{Cluster: s.cfg.Cluster, Domain: string(s.cfg.Domain), TrustDomain: domain, Roots: string(roots)}
+	d := &v1alpha1.MeetDescription{Cluster: s.cfg.Cluster, Domain: string(s.cfg.Domain), TrustDomain: domain, Roots: string(roots), AppTrustDomain: s.cfg.AppDomain}
 	d.DialsOut = o.GetDialOut()
 	if o.GetNoGateway() || d.DialsOut {
 		return d, nil

@@ -30,6 +30,10 @@ type meeting struct {
 	mac                   []byte // of the answer
 	words                 []string
 	entry                 *entry
+
+	choice   *v1alpha1.GuestChoice // nil: two clusters are linked
+	guest    *v1alpha1.Guest       // that it gets by it
+	welcomed *v1alpha1.GuestWelcome
 }
 
 // Meet is the inviter's side of a meeting. It answers every refusal with its reason.
@@ -50,6 +54,10 @@ func (s *Server) Meet(stream grpc.BidiStreamingServer[v1alpha1.MeetRequest, v1al
 	<-s.places
 	if err == nil {
 		err = m.decide()
+	}
+	if err == nil && m.guest != nil {
+		m.joined()
+		return nil
 	}
 	if err == nil {
 		s.cfg.Log.Info("clusters linked", "peer", m.peer.GetCluster(), "role", "inviter", "words", m.words)
@@ -151,6 +159,9 @@ func (m *meeting) take(offer *v1alpha1.MeetOffer, mac []byte) error {
 // judge tells what is wrong with an offer. The secret is used in here alone.
 func (m *meeting) judge(i *invitation, offer *v1alpha1.MeetOffer, mac, answer []byte) *Refusal {
 	d := offer.GetCluster()
+	if m.choice = offer.GetGuest(); (m.choice == nil) != (i.GetGuest() == nil) {
+		return refuse(OtherKind, "")
+	}
 	if cluster, ok := identity.ServiceCluster(m.cfg.Namespace, m.with.ID.App); !ok || cluster != i.GetInvited() || d.GetCluster() != cluster {
 		return refusef(WrongName, "the certificate of %s came for %s", m.with.ID, i.GetInvited())
 	}
@@ -192,7 +203,7 @@ func (m *meeting) decide() error {
 		m.invitations.release(e, reasonOf(err))
 		return err
 	}
-	if err := m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Done{Done: &v1alpha1.MeetDone{}}}); err != nil {
+	if err := m.stream.Send(&v1alpha1.MeetResponse{Message: &v1alpha1.MeetResponse_Done{Done: &v1alpha1.MeetDone{Guest: m.welcomed}}}); err != nil {
 		m.cfg.Log.Warn("linked, and the other cluster could not be told; it may lack its object", "peer", m.peer.GetCluster(), "err", err)
 	}
 	return nil
@@ -200,7 +211,11 @@ func (m *meeting) decide() error {
 
 func (m *meeting) conclude(ctx context.Context) error {
 	e := m.entry
-	t, err := m.prepare(ctx, m.peer, e.options)
+	prepare := func(ctx context.Context) (*target, error) { return m.prepare(ctx, m.peer, e.options) }
+	if m.choice != nil {
+		prepare = m.prepareGuest
+	}
+	t, err := prepare(ctx)
 	if err != nil {
 		return err
 	}
@@ -225,6 +240,9 @@ func (m *meeting) conclude(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limits.write)
 	defer cancel()
+	if err := m.certify(ctx); err != nil {
+		return err
+	}
 	result, err := m.write(ctx, t, e.options)
 	if err != nil {
 		return err

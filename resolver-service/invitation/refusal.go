@@ -43,6 +43,10 @@ const (
 	NoGateway    Reason = "no-gateway"    // no address of this cluster's gateway is known
 	Interrupted  Reason = "interrupted"   // the meeting broke off
 	Store        Reason = "store"         // the object was not written
+	OtherKind    Reason = "kind"          // it is for a guest, or it links two clusters
+	NotOffered   Reason = "not-offered"   // a guest wants what it was not offered, or nobody can be
+	NoSentry     Reason = "no-sentry"     // no certificate can be signed for a guest
+	Unsigned     Reason = "unsigned"      // Sentry has not signed a guest's certificate
 )
 
 // advice is what every reason means, and what to do.
@@ -72,6 +76,10 @@ var advice = map[Reason]string{
 	NoGateway:    "no address is known where other clusters reach this gateway: name it by --gateway host:port, or in isthmus.yaml, gateway.advertise; in Kubernetes, kubectl get service has it",
 	Interrupted:  "the meeting broke off: try again",
 	Store:        "the object was not written",
+	OtherKind:    "isthmus dev join takes what isthmus dev invite has printed, and isthmus link accept what isthmus link invite has",
+	NotOffered:   "a guest may be only what its invitation says: see isthmus dev join --show, or have isthmus dev invite say more",
+	NoSentry:     "this service can't have certificates signed for a guest: see identity.sentry and guests.key of isthmus.yaml",
+	Unsigned:     "the Sentry of the cluster that invites has signed no certificate, and the log of its service says why; the invitation is still good",
 }
 
 // Refusal is why two clusters are not linked.

@@ -41,6 +41,11 @@ type Config struct {
 	// hexadecimal digits, or do not say; and the namespace of Dapr's control plane.
 	Lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp
 	Sentry  string
+	// MayCertify is why no certificate can be signed for a guest, and Certify has one signed for the
+	// service of a guest.
+	MayCertify func() error
+	Certify    func(ctx context.Context, guest string, csr []byte) ([]byte, error)
+	AppDomain  string // trust domain of this cluster's apps, where it is not the service's
 	// Dial connects to a gateway; nil: by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	Now  func() time.Time // nil: this machine's clock
@@ -107,6 +112,9 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 	if req.GetCluster() == s.cfg.Cluster {
 		return nil, refuse(OwnCluster, "")
 	}
+	if err := s.mayHost(req.GetCluster(), req.GetGuest()); err != nil {
+		return nil, err
+	}
 	d, err := s.describe(req.GetOptions())
 	if err != nil {
 		return nil, err
@@ -128,6 +136,7 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 	i, err := newInvitation(&v1alpha1.Invitation{
 		Cluster: d.GetCluster(), Domain: d.GetDomain(), Gateways: d.GetGateways(), TrustDomain: d.GetTrustDomain(), Roots: roots,
 		Replicas: s.cfg.Replica != "", Invited: req.GetCluster(), ExpiresUnix: s.cfg.Now().Add(min(lasts, longestExpiry)).Unix(),
+		Guest: req.GetGuest(),
 	})
 	if err != nil {
 		return nil, err
@@ -138,7 +147,7 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 		return nil, refused
 	}
 	state, _ := e.state.Load()
-	s.cfg.Log.Info("invitation opened", "id", state.GetId(), "peer", state.GetCluster(), "by", state.GetBy(), "expires", i.expires())
+	s.cfg.Log.Info("invitation opened", "id", state.GetId(), "peer", state.GetCluster(), "by", state.GetBy(), "expires", i.expires(), "guest", req.GetGuest() != nil)
 	return &v1alpha1.InviteResponse{Invitation: text, State: state}, nil
 }
 
