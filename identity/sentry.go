@@ -115,8 +115,10 @@ func (o *sentryOrigin) request(ctx context.Context, anchors roots) (*material, e
 		TrustDomain:               o.cfg.AppTrustDomain,
 		CertificateSigningRequest: csr,
 	}
-	if req.Token, req.TokenValidator, err = o.token(); err != nil {
-		return nil, err
+	if o.cfg.Ask == nil {
+		if req.Token, req.TokenValidator, err = o.token(); err != nil {
+			return nil, err
+		}
 	}
 	text, err := o.sign(ctx, anchors, req)
 	if err != nil {

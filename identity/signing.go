@@ -72,7 +72,7 @@ func (s *Source) HasToken() bool {
 }
 
 // selfSignedFor is longer than anybody needs a self-signed certificate.
-const selfSignedFor = 24 * time.Hour
+const selfSignedFor = 48 * time.Hour
 
 // SelfSigned makes a certificate with its key, and the root that signed it, in PEM. The root's key
 // is gone, so it vouches for nothing else.

@@ -53,6 +53,7 @@ var places = map[string]struct{ group, page string }{
 	"validate": {toChange, "reference/objects.md"},
 
 	"context":    {toConnect, "reference/cli.md"},
+	"dev":        {toConnect, "how-to/laptop.md"},
 	"link":       {toConnect, "how-to/connect-clusters.md"},
 	"link trust": {"", "how-to/trust.md"},
 	"options":    {toConnect, "reference/cli.md"},

@@ -58,7 +58,7 @@ With --wait, --confirm or --out the command goes on until the invitation is acce
 			if err != nil {
 				return err
 			}
-			if err := printInvitation(cmd, output.Format, flags.out == "-", answer); err != nil || !waits {
+			if err := printInvitation(cmd, output.Format, flags.out == "-", answer, "for cluster %s, once, until %s; there: isthmus link accept, which asks for it\nit is a secret until then; isthmus link revoke %.8s ends it\n"); err != nil || !waits {
 				return err
 			}
 			l := &linking{cmd: cmd, conn: conn, flags: flags}
@@ -81,7 +81,7 @@ func waiting(cmd *cobra.Command, waits bool, most time.Duration) error {
 }
 
 // printInvitation prints the string alone on standard output, so that programs can take it.
-func printInvitation(cmd *cobra.Command, format show.Format, aside bool, answer *v1alpha1.InviteResponse) error {
+func printInvitation(cmd *cobra.Command, format show.Format, aside bool, answer *v1alpha1.InviteResponse, note string) error {
 	out, state := cmd.OutOrStdout(), answer.GetState()
 	if aside {
 		out = cmd.ErrOrStderr()
@@ -92,7 +92,7 @@ func printInvitation(cmd *cobra.Command, format show.Format, aside bool, answer 
 	if _, err := fmt.Fprintln(out, answer.GetInvitation()); err != nil {
 		return err
 	}
-	_, err := show.Say(cmd.ErrOrStderr(), "for cluster %s, once, until %s; there: isthmus link accept, which asks for it\nit is a secret until then; isthmus link revoke %.8s ends it\n",
+	_, err := show.Say(cmd.ErrOrStderr(), note,
 		state.GetCluster(), time.UnixMilli(state.GetExpiresUnixMs()).Format(time.RFC3339), state.GetId())
 	return err
 }

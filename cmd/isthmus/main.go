@@ -89,7 +89,7 @@ Exit codes: 0 done; 1 refused, not found or failed; 2 wrong use.`,
 	root.Flags().BoolP("version", "v", false, "version of isthmus")
 	c := &connection{}
 	root.AddCommand(newServe(), newActors(), newApply(c), newGet(c), newEdit(c), newDelete(c), newHistory(c), newValidate(), newAnalyze(c),
-		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newCalls(c), newTop(c), newTap(c), newShift(c), newGraph(c), newSuggest(c), newGuard(c), newPolicies(c), newTrust(c), newLink(c), newConsole(c), newSupportBundle(c), newContext(), newStore(), newDemo(), newMan(), newVersion(c),
+		newResolve(c), newExplain(c), newStatus(c), newCheck(c), newApps(c), newSidecars(c), newEvents(c), newCalls(c), newTop(c), newTap(c), newShift(c), newGraph(c), newSuggest(c), newGuard(c), newPolicies(c), newTrust(c), newLink(c), newDev(c), newConsole(c), newSupportBundle(c), newContext(), newStore(), newDemo(), newMan(), newVersion(c),
 		newDescribe(c), newMCP(c), newOptions(c))
 	arrange(root)
 	return root

@@ -52,6 +52,14 @@ func (s *Server) mayHost(name string, offer *v1alpha1.GuestOffer) error {
 	return err
 }
 
+// offered is an offer with what a guest has to know.
+func (s *Server) offered(g *v1alpha1.GuestOffer) *v1alpha1.GuestOffer {
+	if g != nil {
+		g.Namespace = s.cfg.Namespace
+	}
+	return g
+}
+
 // guestCluster is the object of a guest. It has a trust domain of its own under the roots of this cluster,
 // so no certificate that it gets is one of this cluster's apps or services.
 func (s *Server) guestCluster(name string, g *v1alpha1.Guest) (*catalog.Cluster, error) {

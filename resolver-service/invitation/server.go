@@ -136,7 +136,7 @@ func (s *Server) Invite(ctx context.Context, req *v1alpha1.InviteRequest) (*v1al
 	i, err := newInvitation(&v1alpha1.Invitation{
 		Cluster: d.GetCluster(), Domain: d.GetDomain(), Gateways: d.GetGateways(), TrustDomain: d.GetTrustDomain(), Roots: roots,
 		Replicas: s.cfg.Replica != "", Invited: req.GetCluster(), ExpiresUnix: s.cfg.Now().Add(min(lasts, longestExpiry)).Unix(),
-		Guest: req.GetGuest(),
+		Guest: s.offered(req.GetGuest()),
 	})
 	if err != nil {
 		return nil, err

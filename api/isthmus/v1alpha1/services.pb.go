@@ -10963,6 +10963,7 @@ type GuestOffer struct {
 	Apps          []string               `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`                    // each as "namespace/app-id"
 	Takes         []*Take                `protobuf:"bytes,2,rep,name=takes,proto3" json:"takes,omitempty"`                  // the header value "*" is the guest's choice
 	LastsS        uint32                 `protobuf:"varint,3,opt,name=lasts_s,json=lastsS,proto3" json:"lasts_s,omitempty"` // from the meeting on
+	Namespace     string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`          // of Isthmus' own apps there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11016,6 +11017,13 @@ func (x *GuestOffer) GetLastsS() uint32 {
 		return x.LastsS
 	}
 	return 0
+}
+
+func (x *GuestOffer) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // GuestChoice is what a guest has chosen, and what it needs.
@@ -13970,12 +13978,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1b\n" +
 	"\texpires_s\x18\x02 \x01(\rR\bexpiresS\x127\n" +
 	"\aoptions\x18\x03 \x01(\v2\x1d.isthmus.v1alpha1.LinkOptionsR\aoptions\x122\n" +
-	"\x05guest\x18\x04 \x01(\v2\x1c.isthmus.v1alpha1.GuestOfferR\x05guest\"g\n" +
+	"\x05guest\x18\x04 \x01(\v2\x1c.isthmus.v1alpha1.GuestOfferR\x05guest\"\x85\x01\n" +
 	"\n" +
 	"GuestOffer\x12\x12\n" +
 	"\x04apps\x18\x01 \x03(\tR\x04apps\x12,\n" +
 	"\x05takes\x18\x02 \x03(\v2\x16.isthmus.v1alpha1.TakeR\x05takes\x12\x17\n" +
-	"\alasts_s\x18\x03 \x01(\rR\x06lastsS\"w\n" +
+	"\alasts_s\x18\x03 \x01(\rR\x06lastsS\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\"w\n" +
 	"\vGuestChoice\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12,\n" +
 	"\x05takes\x18\x02 \x03(\v2\x16.isthmus.v1alpha1.TakeR\x05takes\x12\x10\n" +

@@ -15,6 +15,7 @@ package sentryv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -181,8 +182,10 @@ type SignCertificateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The certificate and its intermediates in PEM, leaf first.
 	WorkloadCertificate []byte `protobuf:"bytes,1,opt,name=workload_certificate,json=workloadCertificate,proto3" json:"workload_certificate,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// When it ends.
+	ValidUntil    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=valid_until,json=validUntil,proto3" json:"valid_until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SignCertificateResponse) Reset() {
@@ -222,20 +225,29 @@ func (x *SignCertificateResponse) GetWorkloadCertificate() []byte {
 	return nil
 }
 
+func (x *SignCertificateResponse) GetValidUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ValidUntil
+	}
+	return nil
+}
+
 var File_isthmus_sentry_v1_sentry_proto protoreflect.FileDescriptor
 
 const file_isthmus_sentry_v1_sentry_proto_rawDesc = "" +
 	"\n" +
-	"\x1eisthmus/sentry/v1/sentry.proto\x12\x11isthmus.sentry.v1\"\x8b\x02\n" +
+	"\x1eisthmus/sentry/v1/sentry.proto\x12\x11isthmus.sentry.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x02\n" +
 	"\x16SignCertificateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12!\n" +
 	"\ftrust_domain\x18\x03 \x01(\tR\vtrustDomain\x12\x1c\n" +
 	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12>\n" +
 	"\x1bcertificate_signing_request\x18\x05 \x01(\fR\x19certificateSigningRequest\x12J\n" +
-	"\x0ftoken_validator\x18\x06 \x01(\x0e2!.isthmus.sentry.v1.TokenValidatorR\x0etokenValidator\"L\n" +
+	"\x0ftoken_validator\x18\x06 \x01(\x0e2!.isthmus.sentry.v1.TokenValidatorR\x0etokenValidator\"\x89\x01\n" +
 	"\x17SignCertificateResponse\x121\n" +
-	"\x14workload_certificate\x18\x01 \x01(\fR\x13workloadCertificate*\x89\x01\n" +
+	"\x14workload_certificate\x18\x01 \x01(\fR\x13workloadCertificate\x12;\n" +
+	"\vvalid_until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"validUntil*\x89\x01\n" +
 	"\x0eTokenValidator\x12\x1f\n" +
 	"\x1bTOKEN_VALIDATOR_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18TOKEN_VALIDATOR_INSECURE\x10\x01\x12\x1e\n" +
@@ -260,14 +272,16 @@ var file_isthmus_sentry_v1_sentry_proto_goTypes = []any{
 	(TokenValidator)(0),             // 0: isthmus.sentry.v1.TokenValidator
 	(*SignCertificateRequest)(nil),  // 1: isthmus.sentry.v1.SignCertificateRequest
 	(*SignCertificateResponse)(nil), // 2: isthmus.sentry.v1.SignCertificateResponse
+	(*timestamppb.Timestamp)(nil),   // 3: google.protobuf.Timestamp
 }
 var file_isthmus_sentry_v1_sentry_proto_depIdxs = []int32{
 	0, // 0: isthmus.sentry.v1.SignCertificateRequest.token_validator:type_name -> isthmus.sentry.v1.TokenValidator
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	3, // 1: isthmus.sentry.v1.SignCertificateResponse.valid_until:type_name -> google.protobuf.Timestamp
+	2, // [2:2] is the sub-list for method output_type
+	2, // [2:2] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_sentry_v1_sentry_proto_init() }
