@@ -111,7 +111,7 @@ func SelfSigned(id ID) (cert *tls.Certificate, root []byte, err error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER}), err
 }
 
-// Request makes a key, and a PKCS #10 request for it in PEM. Sentry decides about names, so it has none.
+// Request makes a key, and a PKCS #10 request for it in PEM, which has no name: Sentry decides that.
 func Request() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -42,7 +42,19 @@ func (f *takeFlags) add(cmd *cobra.Command, more string) {
 	cmd.Flags().StringArrayVar(&f.fors, "for", nil, "which of its calls: caller=shop/checkout-dev for all of that app, or header=x-dev:anna for those with that header; can be given more than once"+more)
 }
 
-// takes are all ways for each app.
+// appsOf reads the apps that a flag names.
+func appsOf(c *connection, cmd *cobra.Command, flag string, names []string) (all []string, err error) {
+	for _, name := range names {
+		app, err := c.flagApp(cmd, flag, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, app.String())
+	}
+	return all, nil
+}
+
+// takes are all ways for each app, as namespace/app-id.
 func (f *takeFlags) takes(apps []string) (all []*v1alpha1.Take, err error) {
 	if len(f.apps) > 0 {
 		apps = f.apps
@@ -98,7 +110,14 @@ header=x-dev:* the guest chooses the value.`,
 		if *expires < time.Second || *expires > 24*time.Hour || *hours <= 0 || *hours > 24 {
 			return misused(fmt.Errorf("--expires %s and --hours %v: want an invitation of 1s to 24h, and a guest of at most 24 hours", *expires, *hours))
 		}
-		takes, err := take.takes(*apps)
+		runs, err := appsOf(c, cmd, "app", *apps)
+		if err != nil {
+			return err
+		}
+		if take.apps, err = appsOf(c, cmd, "take", take.apps); err != nil {
+			return err
+		}
+		takes, err := take.takes(runs)
 		if err != nil {
 			return err
 		}
@@ -110,7 +129,7 @@ header=x-dev:* the guest chooses the value.`,
 			err := link.ask(ctx, cmd, conn, func() (err error) {
 				answer, err = v1alpha1.NewLinkClient(conn).Invite(ctx, &v1alpha1.InviteRequest{
 					Cluster: args[0], ExpiresS: uint32(expires.Seconds()), Options: link.options(),
-					Guest: &v1alpha1.GuestOffer{Apps: *apps, Takes: takes, LastsS: uint32(*hours * 3600)},
+					Guest: &v1alpha1.GuestOffer{Apps: runs, Takes: takes, LastsS: uint32(*hours * 3600)},
 				})
 				return err
 			})

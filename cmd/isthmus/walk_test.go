@@ -89,7 +89,7 @@ func both(t *testing.T, cmd *cobra.Command, words []string) {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		for _, name := range appFlags {
-			if f.Name != name || cmd.Parent().Name() == "store" || cmd.Name() == "rotate" || cmd.Name() == "shift" && name == "to" {
+			if f.Name != name || cmd.Parent().Name() == "store" || cmd.Name() == "rotate" || cmd.Name() == "join" || cmd.Name() == "shift" && name == "to" {
 				continue
 			}
 			args := words[:len(words):len(words)]
@@ -102,6 +102,8 @@ func both(t *testing.T, cmd *cobra.Command, words []string) {
 				args = append(args, "-o=table")
 			case cmd.Name() == "shift":
 				args = append(args, "shop/orders", "--to=east=5%")
+			case cmd.Name() == "invite":
+				args = append(args, "anna-laptop")
 			case cmd.Name() == "top":
 				args = append(args, "--once")
 			}

@@ -20,7 +20,7 @@ import (
 
 // Bounds of a guest.
 const (
-	leastStay   = time.Minute
+	leastStay   = 10 * time.Second
 	longestStay = 24 * time.Hour
 	maxPerson   = 128 // bytes
 	maxCSR      = 16 << 10

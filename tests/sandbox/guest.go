@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,7 +50,14 @@ func (s *Sandbox) Guest(ctx context.Context, o GuestOptions) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"dev", "join", o.Invitation, "--app", o.App.ID, "--port", port, "--daprd", daprd, "--verbose"}, o.Args...)
+	var api, grpc int
+	if err := freePorts(&api, &grpc); err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		"dev", "join", o.Invitation, "--app", o.App.ID, "--port", port, "--daprd", daprd, "--verbose",
+		"--dapr-http-port", strconv.Itoa(api), "--dapr-grpc-port", strconv.Itoa(grpc),
+	}, o.Args...)
 	g := &Guest{Behind: app}
 	if g.Process, err = s.run(ctx, Command{Name: "guest-" + o.Name + "-" + port, Path: binary, LogDir: s.dir, Args: args, Env: o.Env}); err != nil {
 		return nil, err

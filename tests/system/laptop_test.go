@@ -2,12 +2,13 @@ package system
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -47,7 +48,10 @@ func hosting(t *testing.T, settings map[string]any) *host {
 // invite has an operator invite anna's laptop as shop/orders.
 func (h *host) invite(t *testing.T, args ...string) string {
 	t.Helper()
-	out, errs, err := h.isthmus(t, h.west, "", append([]string{"dev", "invite", "anna-laptop", "--app", "shop/orders", "--gateway", h.west.Gateway}, args...)...)
+	if !slices.Contains(args, "--gateway") {
+		args = append(args, "--gateway", h.west.Gateway)
+	}
+	out, errs, err := h.isthmus(t, h.west, "", append([]string{"dev", "invite", "anna-laptop", "--app", "shop/orders"}, args...)...)
 	if err != nil {
 		t.Fatalf("isthmus dev invite: %v\n%s", err, errs)
 	}
@@ -102,7 +106,7 @@ func TestALaptopJoins(t *testing.T) {
 	t.Parallel()
 	h := hosting(t, map[string]any{"guard": "enforce"})
 	h.apply(t, h.west, selection("shop", "orders", "app: payments", "app: prices, as: tariffs"))
-	h.apply(t, h.west, export("shop", "payments", "anna-laptop"), export("shop", "prices", "anna-laptop")) // TEMPORARY
+	h.apply(t, h.west, export("shop", "payments", "anna-laptop"), export("shop", "prices", "anna-laptop")) // until the service does so by itself
 	for _, id := range []string{"orders", "payments", "prices", "ledger"} {
 		h.sidecar(t, h.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: id}, Guard: true})
 	}
@@ -127,5 +131,101 @@ func TestALaptopJoins(t *testing.T) {
 	}
 }
 
-var _ = syscall.SIGKILL
-var _ = time.Second
+// Killed, the command leaves nothing on the laptop at once, calls go elsewhere, and the object goes when the
+// hours are over. Otherwise an operator, or the hours, end it.
+func TestALaptopEnds(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	h.app(t, h.west, "shop", "payments")
+	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
+	h.apply(t, h.west, export("shop", "payments", "anna-laptop")) // until the service does so by itself
+
+	killed := h.join(t, h.invite(t, "--hours", "0.01"))
+	answers(t, &sandbox.Sidecar{Daprd: killed.Daprd}, "payments", "west")
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	h.gone(t, killed) // by its hours, which are half a minute
+
+	timed := h.join(t, h.invite(t, "--hours", "0.005"))
+	<-timed.Process.Done()
+	if out := timed.Tail(100); !strings.Contains(out, "the time of this guest is over") {
+		t.Errorf("the laptop says:\n%s", out)
+	}
+	h.gone(t, timed)
+
+	deleted := h.join(t, h.invite(t))
+	if _, errs, err := h.isthmus(t, h.west, "", "delete", "cluster", "anna-laptop"); err != nil {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	<-deleted.Process.Done()
+	if out := deleted.Tail(100); !strings.Contains(out, "has this guest no longer") {
+		t.Errorf("the laptop says:\n%s", out)
+	}
+	h.gone(t, deleted)
+
+	// One that was killed is no obstacle for the next of its name.
+	lost := h.join(t, h.invite(t))
+	if err := lost.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	again := h.join(t, h.invite(t))
+	answers(t, &sandbox.Sidecar{Daprd: again.Daprd}, "payments", "west")
+	if err := again.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-again.Process.Done()
+	h.gone(t, again)
+}
+
+// Each error says what was tried and what to do, and none but the last uses the invitation.
+func TestALaptopThatCannotJoin(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	way := newRelay(t, h.west.Gateway)
+	invitation := h.invite(t, "--gateway", way.address, "--for", "header=x-dev:*")
+	unreachable := h.invite(t, "--gateway", "127.0.0.1:1")
+	free := newClosedRelay(t, h.west.Gateway)
+	fails := func(what, want string, args ...string) {
+		t.Helper()
+		out, errs, err := h.isthmus(t, h.west, "", append([]string{"dev", "join"}, args...)...)
+		if err == nil || !strings.Contains(errs, want) {
+			t.Errorf("%s: %v, without %q:\n%s%s", what, err, want, out, errs)
+		}
+		_, said, _ := strings.Cut(errs, "isthmus: ")
+		t.Logf("%s: %s", what, strings.TrimSpace(said))
+	}
+	_, port, err := net.SplitHostPort(way.address) // something listens there
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, nobody, err := net.SplitHostPort(free.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails("no invitation", "(malformed)", "isthmus-link-1.nonsense", "--port", port)
+	fails("an altered one", "checksum", invitation[:40]+strings.ToUpper(invitation[40:60])+invitation[60:], "--port", port)
+	fails("another app", "is not one of the apps that the invitation is for", invitation, "--port", port, "--app", "payments")
+	fails("no app", "start it there, then join again; the invitation is not used yet", invitation, "--port", nobody)
+	fails("no daprd", "--daprd /nowhere/daprd", invitation, "--port", port, "--daprd", "/nowhere/daprd")
+	daprd, err := sandbox.Binary("daprd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails("a gateway that can't be reached", "(unreachable)", unreachable, "--port", port, "--daprd", daprd)
+	fails("a value that it may not choose", "(not-offered)", invitation, "--port", port, "--daprd", daprd, "--for", "caller=shop/checkout")
+	if err := h.west.Sentry.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	fails("no Sentry", "(unsigned)", invitation, "--port", port, "--daprd", daprd)
+	if err := h.west.Sentry.Restart(meshtest.Within(t, meshtest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	g := h.join(t, invitation)
+	fails("a second use", "(used)", invitation, "--port", port, "--daprd", daprd)
+	if err := g.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-g.Process.Done()
+	h.gone(t, g)
+}

@@ -5,7 +5,7 @@ package laptop
 import (
 	"context"
 	"crypto/ecdsa"
-	"encoding/pem"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -28,6 +28,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/internal/live"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 )
@@ -115,15 +116,14 @@ func (g *guest) check(ctx context.Context) (err error) {
 		return err
 	}
 	g.chooseTakes()
-	if g.daprd, err = FindDaprd(g.Daprd); err != nil {
-		return err
-	}
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(g.Port))
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", at)
 	if err != nil {
 		return fmt.Errorf("no app listens at %s (%w): start it there, then join again; the invitation is not used yet", at, err)
 	}
-	return conn.Close()
+	conn.Close()
+	g.daprd, err = FindDaprd(g.Daprd)
+	return err
 }
 
 // chooseTakes takes what the invitation offers, unless something else is wanted. What has the guest choose a
@@ -166,7 +166,7 @@ func (g *guest) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stranger, err := g.newSource(ctx, string(root), first.Certificate[0], first.PrivateKey, nil, quiet)
+	stranger, err := g.newSource(ctx, string(root), identity.EncodePEM([]*x509.Certificate{first.Leaf}), first.PrivateKey, nil, quiet)
 	if err != nil {
 		return err
 	}
@@ -190,13 +190,7 @@ func (g *guest) join(ctx context.Context) error {
 	}, quiet); err != nil {
 		return err
 	}
-	g.source.SetPeers(g.offer.GetGuest().GetNamespace(), map[string]catalog.Trust{g.host.GetCluster(): g.trust()})
 	return g.dialHost()
-}
-
-// trust is how the host is believed here: by its own roots, which are all that count here.
-func (g *guest) trust() catalog.Trust {
-	return catalog.Trust{Domain: g.host.GetTrustDomain(), AppDomain: g.host.GetAppTrustDomain()}
 }
 
 // newSource is an identity of this guest that begins with a certificate, and asks for more.
@@ -204,9 +198,6 @@ func (g *guest) newSource(ctx context.Context, roots string, certificate []byte,
 	private, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
 		return nil, errors.New("the key is of another kind")
-	}
-	if block, _ := pem.Decode(certificate); block == nil {
-		certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 	}
 	s, err := identity.New(identity.Config{Sentry: &identity.Sentry{
 		Address: g.offer.GetGateways()[0], TrustAnchors: roots, First: &identity.Signed{Certificate: certificate, Key: private}, Ask: ask,
@@ -308,11 +299,14 @@ func (g *guest) turnedAway(err error) bool {
 	return status.Code(err) == codes.PermissionDenied || err != nil && strings.Contains(err.Error(), "bad certificate")
 }
 
-// leave tells the host that the guest goes.
+// leave tells the host that the guest goes. The host ends the connection, perhaps before its answer is here.
 func (g *guest) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
-	_, err := g.calls.Leave(ctx, &v1alpha1.LeaveRequest{})
+	var err error
+	for left := false; !left; left = err == nil || g.turnedAway(err) || !live.Sleep(ctx, 100*time.Millisecond) {
+		_, err = g.calls.Leave(ctx, &v1alpha1.LeaveRequest{})
+	}
 	if err != nil && !g.turnedAway(err) {
 		_, _ = fmt.Fprintf(g.Out, "cluster %s could not be told that this guest goes: %s; its Cluster object there goes at %s, or by isthmus delete cluster %s\n",
 			g.host.GetCluster(), status.Convert(err).Message(), g.until.Local().Format(time.TimeOnly), g.name)

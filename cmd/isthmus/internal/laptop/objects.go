@@ -48,8 +48,15 @@ func (g *guest) follow(ctx context.Context) error {
 	if shown == g.shown {
 		return nil
 	}
+	if err = g.apply(ctx, g.objectsOf(has)...); err == nil {
+		g.shown = shown
+	}
+	return err
+}
+
+func (g *guest) apply(ctx context.Context, all ...proto.Message) error {
 	req := &v1alpha1.ApplyRequest{}
-	for _, m := range g.objectsOf(has) {
+	for _, m := range all {
 		text, err := protojson.Marshal(m)
 		if err != nil {
 			return err
@@ -59,17 +66,19 @@ func (g *guest) follow(ctx context.Context) error {
 	if _, err := g.objects.Apply(ctx, req, grpc.WaitForReady(true)); err != nil {
 		return fmt.Errorf("write the objects of this guest: %w", err)
 	}
-	g.shown = shown
 	return nil
 }
 
 // settleWithin is how long the host may take to know its new guest everywhere.
 const settleWithin = 20 * time.Second
 
-// settle is the first follow.
+// settle is the first follow. The host is believed here once it has an object.
 func (g *guest) settle(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
+	if err := g.apply(ctx, g.cluster()); err != nil {
+		return err
+	}
 	for {
 		if err = g.follow(ctx); err == nil || !live.Sleep(ctx, 100*time.Millisecond) {
 			return err
@@ -77,16 +86,21 @@ func (g *guest) settle(ctx context.Context) (err error) {
 	}
 }
 
-// objectsOf are the host, what the app may call there, and who may call the app.
-func (g *guest) objectsOf(has *v1alpha1.ShowGuestResponse) []proto.Message {
-	host, trust := g.host.GetCluster(), g.trust()
-	cluster := &v1alpha1.Cluster{
-		ApiVersion: catalog.Version, Kind: string(catalog.KindCluster), Metadata: &v1alpha1.Metadata{Name: host},
-		Spec: &v1alpha1.ClusterSpec{Tunnel: catalog.TunnelDial, Trust: &v1alpha1.Trust{Domain: trust.Domain, AppDomain: trust.AppDomain}},
+// cluster is the object of the host, by its own roots, which are all that count here.
+func (g *guest) cluster() *v1alpha1.Cluster {
+	c := &v1alpha1.Cluster{
+		ApiVersion: catalog.Version, Kind: string(catalog.KindCluster), Metadata: &v1alpha1.Metadata{Name: g.host.GetCluster()},
+		Spec: &v1alpha1.ClusterSpec{Tunnel: catalog.TunnelDial, Trust: &v1alpha1.Trust{Domain: g.host.GetTrustDomain(), AppDomain: g.host.GetAppTrustDomain()}},
 	}
 	for _, address := range g.host.GetGateways() {
-		cluster.Spec.Gateways = append(cluster.Spec.Gateways, &v1alpha1.Gateway{Address: address})
+		c.Spec.Gateways = append(c.Spec.Gateways, &v1alpha1.Gateway{Address: address})
 	}
+	return c
+}
+
+// objectsOf are what the app may call at the host, and who may call the app.
+func (g *guest) objectsOf(has *v1alpha1.ShowGuestResponse) []proto.Message {
+	host := g.host.GetCluster()
 	own := func() *v1alpha1.Metadata { return &v1alpha1.Metadata{Namespace: g.app.Namespace, Name: g.app.ID} }
 	calls := &v1alpha1.AppEndpoints{ApiVersion: catalog.Version, Kind: string(catalog.KindAppEndpoints), Metadata: own(), Spec: &v1alpha1.AppEndpointsSpec{}}
 	for _, c := range has.GetCallees() {
@@ -105,5 +119,5 @@ func (g *guest) objectsOf(has *v1alpha1.ShowGuestResponse) []proto.Message {
 			takes.Spec.Allow = append(takes.Spec.Allow, allow)
 		}
 	}
-	return []proto.Message{cluster, calls, takes}
+	return []proto.Message{calls, takes}
 }

@@ -1,0 +1,165 @@
+package system
+
+import (
+	"crypto/ecdsa"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/identity"
+	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+)
+
+// hostile is a guest that does not run isthmus dev join, and so does what it likes.
+type hostile struct {
+	h      *host
+	source *identity.Source
+	calls  *grpc.ClientConn // by the name of peering
+}
+
+// certified is a source with a certificate in PEM and its key.
+func certified(t *testing.T, app catalog.App, roots string, certificate []byte, key any) *identity.Source {
+	t.Helper()
+	private, _ := key.(*ecdsa.PrivateKey)
+	s, err := identity.New(identity.Config{Sentry: &identity.Sentry{Address: "nowhere.example:1", TrustAnchors: roots, First: &identity.Signed{Certificate: certificate, Key: private}}}, app, quiet)
+	if err == nil {
+		err = s.Load(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// attacker joins by an invitation, as shop/orders.
+func (h *host) attacker(t *testing.T, text string) *hostile {
+	t.Helper()
+	self := identity.ServiceApp("", "anna-laptop")
+	first, root, err := identity.SelfSigned(identity.ID{TrustDomain: "public", App: self})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, csr, err := identity.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined, err := invitation.Join(meshtest.Within(t, meshtest.Patience), invitation.Config{
+		Cluster: "anna-laptop", Domain: catalog.DefaultDomain, Log: quiet,
+		Identity: certified(t, self, string(root), identity.EncodePEM([]*x509.Certificate{first.Leaf}), first.PrivateKey),
+	}, text, &v1alpha1.GuestChoice{App: "shop/orders", Csr: csr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &hostile{h: h, source: certified(t, self, joined.Host.GetRoots(), joined.Welcome.GetCertificate(), key)}
+	a.source.SetPeers("", map[string]catalog.Trust{"west": {}})
+	a.calls, err = grpc.NewClient("passthrough:///"+h.west.Gateway, grpc.WithTransportCredentials(a.source.PeerCredentials("west")), grpc.WithAuthority("_resolver.west.isthmus.internal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.calls.Close() })
+	return a
+}
+
+// asks asks for a certificate of an app, and returns it with its key.
+func (a *hostile) asks(t *testing.T, app *v1alpha1.App) (*identity.Source, error) {
+	t.Helper()
+	key, csr, err := identity.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := v1alpha1.NewGuestsClient(a.calls).Sign(meshtest.Within(t, meshtest.Patience), &v1alpha1.SignRequest{App: app, Csr: csr}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, err
+	}
+	return certified(t, wire.AppOf(app), string(a.h.authority.Anchors()), answer.GetCertificate(), key), nil
+}
+
+// A guest that is hostile gets one app's certificate, in a trust domain that counts for nothing but calls.
+func TestAGuestIsNoMoreThanInvited(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	text := h.invite(t)
+	a := h.attacker(t, text)
+	for what, app := range map[string]catalog.App{
+		"another app":               {Namespace: "shop", ID: "payments"},
+		"its app-id elsewhere":      {Namespace: "finance", ID: "orders"},
+		"an operator":               identity.CLIApp(""),
+		"the service of the host":   identity.ServiceApp("", "west"),
+		"Dapr's control plane":      {Namespace: "default", ID: "dapr-sentry"},
+		"a name with a slash in it": {Namespace: "shop", ID: "orders/../payments"},
+	} {
+		if _, err := a.asks(t, wire.App(app)); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("it asked for a certificate of %s, and got %v", what, err)
+		}
+	}
+	own, err := a.asks(t, wire.App(orders))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := own.ID(); id.String() != "spiffe://anna-laptop.guest.public/ns/shop/orders" {
+		t.Errorf("its app is %s", id)
+	}
+
+	// At listen.resolver neither certificate is one of this cluster.
+	for what, s := range map[string]*identity.Source{"its app's": own, "its service's": a.source} {
+		err := h.watches(t, s, orders)
+		if status.Code(err) != codes.PermissionDenied && status.Code(err) != codes.Unavailable {
+			t.Errorf("with %s certificate at listen.resolver: %v", what, err)
+		}
+		t.Logf("with %s certificate at listen.resolver: %v", what, err)
+	}
+
+	// After the end it is nobody, by every way that it had.
+	_, _ = v1alpha1.NewGuestsClient(a.calls).Leave(t.Context(), &v1alpha1.LeaveRequest{}) // the connection may end before the answer
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if out, _, err := h.isthmus(t, h.west, "", "get", "cluster", "anna-laptop"); err == nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	for _, app := range []*v1alpha1.App{wire.App(orders), nil} {
+		_, csr, err := identity.Request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v1alpha1.NewGuestsClient(a.calls).Sign(meshtest.Within(t, meshtest.Attempt), &v1alpha1.SignRequest{App: app, Csr: csr}); err == nil {
+			t.Errorf("after the end it got a certificate of %v", app)
+		}
+	}
+	stream, err := v1alpha1.NewPeeringClient(a.calls).Exports(meshtest.Within(t, meshtest.Attempt))
+	if err == nil {
+		_ = stream.Send(&v1alpha1.ExportsRequest{Cluster: "anna-laptop"}) // Recv says why not
+		_, err = stream.Recv()
+	}
+	if err == nil {
+		t.Error("after the end it sees exports")
+	}
+	if _, err := invitation.Join(meshtest.Within(t, meshtest.Patience), invitation.Config{Cluster: "anna-laptop", Domain: catalog.DefaultDomain, Identity: a.source, Log: quiet}, text, &v1alpha1.GuestChoice{App: "shop/orders", Csr: []byte("x")}); err == nil || !strings.Contains(err.Error(), "(used)") {
+		t.Errorf("it joined again by the same invitation: %v", err)
+	}
+}
+
+// watches asks the host's resolver for the view of an app, and to be an instance of it.
+func (h *host) watches(t *testing.T, s *identity.Source, app catalog.App) error {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+h.west.Resolver, grpc.WithTransportCredentials(s.ClientCredentials(identity.Anyone)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := v1alpha1.NewResolverClient(conn).Watch(meshtest.Within(t, meshtest.Attempt))
+	if err == nil {
+		_ = stream.Send(&v1alpha1.WatchRequest{Request: &v1alpha1.WatchRequest_Hello{Hello: &v1alpha1.Hello{App: wire.App(app), Instance: &v1alpha1.Instance{Id: "x", Address: "127.0.0.1:19999"}}}})
+		_, err = stream.Recv()
+	}
+	return err
+}
