@@ -95,7 +95,7 @@ func (s *Server) caller(ctx context.Context) (*catalog.Cluster, error) {
 			return c, nil
 		}
 	}
-	return nil, status.Errorf(codes.PermissionDenied, "cluster %s is no guest here, or no longer one: its time is over, or an operator has deleted its Cluster object", name)
+	return nil, status.Errorf(codes.FailedPrecondition, "cluster %s is no guest here, or no longer one: its time is over, or an operator has deleted its Cluster object", name)
 }
 
 // app is one that the guest may run.

@@ -296,7 +296,7 @@ func (g *guest) run(ctx context.Context, failed <-chan error) error {
 // turnedAway tells whether the host has no such guest, and not only no answer. A certificate that is no longer
 // accepted says so in an alert of TLS.
 func (g *guest) turnedAway(err error) bool {
-	return status.Code(err) == codes.PermissionDenied || err != nil && strings.Contains(err.Error(), "bad certificate")
+	return status.Code(err) == codes.FailedPrecondition || err != nil && strings.Contains(err.Error(), "bad certificate")
 }
 
 // leave tells the host that the guest goes. The host ends the connection, perhaps before its answer is here.
