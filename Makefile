@@ -119,11 +119,16 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy $(CONSOLE) docs/reference/cli.md docs/reference/json.md
 
-.PHONY: images release
+.PHONY: images release publish test-release
 images: ## OCI images in dist/images, for PLATFORMS (linux/amd64,linux/arm64); TO=registry.example/isthmus pushes them
 	@.ci/release images
-release: helm ## all of a release in dist/release: VERSION=v1.2.3, and TO as above
+release: helm ## all of a release in dist/release: VERSION=v1.2.3, TO as above, and KEY, a private key that signs it
 	@.ci/release release
+publish: ## dist/release to GitHub, as a release of the tag VERSION, by its command line gh
+	gh release create $(VERSION) --verify-tag $(if $(findstring -,$(VERSION)),--prerelease) --notes-file dist/release/NOTES.md dist/release/*
+test-release: ## a release of isthmus alone, checked and installed as docs/how-to/check-a-release.md says; root, Debian
+	@$(HAVE) releases
+	cd tools && ISTHMUS_TEST_RELEASE=1 go test -count=1 -v -timeout 30m -run 'TestARealRelease' ./release
 
 .PHONY: site
 site: ## the docs as a static site with search, in dist/site

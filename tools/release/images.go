@@ -63,7 +63,7 @@ func (o *options) images() error {
 			return err
 		}
 		fmt.Printf("%s/%s:%s@%s\n", dir, k.name, o.tag(), digest)
-		o.pushes = append(o.pushes, artifact{k.name, o.tag(), index, func(to name.Reference, how ...remote.Option) error { return remote.WriteIndex(to, index, how...) }})
+		o.pushes = append(o.pushes, artifact{k.name, ":" + o.tag(), index, func(to name.Reference, how ...remote.Option) error { return remote.WriteIndex(to, index, how...) }})
 	}
 	return nil
 }

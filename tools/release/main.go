@@ -28,6 +28,7 @@ type options struct {
 	root                     string // of the repository
 	binaries                 []binary
 	pushes                   []artifact // what goes to the registry, in this order
+	signer                   *signer    // nil: nothing is signed
 }
 
 // binary is a file for one platform of an image.
@@ -57,7 +58,7 @@ func run(args []string) error {
 		if err := os.RemoveAll(filepath.Join(o.out, "release")); err != nil {
 			return err
 		}
-		steps = append(steps, o.notes, o.charts, o.archives, o.materials, o.checksums)
+		steps = append(steps, o.notes, o.charts, o.archives, o.packages, o.manifests, o.materials, o.provenance, o.checksums, o.signatures)
 	}
 	for _, step := range append(steps, o.push) { // others see nothing of a release that can't be packed
 		if err := step(); err != nil {
@@ -77,6 +78,7 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.to, "to", "", "push the images to this registry as well, such as registry.example/isthmus")
 	flags.BoolVar(&o.whole, "whole", false, "pack charts and archives besides the images; the version must be a semantic one")
 	flags.BoolVar(&o.check, "check", false, "only say whether the version can be released")
+	key := flags.String("key", "", "sign all of a whole release by this private key (PEM; COSIGN_PASSWORD has its password)")
 	seconds := flags.Int64("time", 0, "of the commit, in seconds since 1970: the date of all files")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -86,6 +88,13 @@ func parse(args []string) (*options, error) {
 	}
 	if err := o.releasable(); err != nil {
 		return nil, err
+	}
+	if *key != "" && o.whole {
+		s, err := newSigner(*key, o.root)
+		if err != nil {
+			return nil, err
+		}
+		o.signer = s
 	}
 	o.time = time.Unix(*seconds, 0).UTC()
 	for _, arg := range flags.Args() {

@@ -153,7 +153,7 @@ func (o *options) charts() error {
 // archives publishes the command line for machines.
 func (o *options) archives() error {
 	var all []entry
-	for _, name := range []string{"LICENSE", "README.md", "deploy/systemd/isthmus.service"} {
+	for _, name := range []string{"LICENSE", "README.md", unit} {
 		text, err := os.ReadFile(filepath.Join(o.root, name))
 		if err != nil {
 			return err

@@ -21,9 +21,10 @@ import (
 
 // artifact is what a registry gets: an image, or a chart.
 type artifact struct {
-	repository, tag string // below options.to
-	digested        interface{ Digest() (v1.Hash, error) }
-	write           func(name.Reference, ...remote.Option) error
+	repository string // below options.to
+	at         string // ":" and a tag, or "@" and its digest
+	digested   partial.Describable
+	write      func(name.Reference, ...remote.Option) error
 }
 
 // push writes all that is packed to the registry, if there is one, with the credentials that docker
@@ -34,7 +35,7 @@ func (o *options) push() error {
 		return nil
 	}
 	for _, a := range o.pushes {
-		ref, err := name.ParseReference(o.to + "/" + a.repository + ":" + a.tag)
+		ref, err := name.ParseReference(o.to + "/" + a.repository + a.at)
 		if err != nil {
 			return fmt.Errorf("%w; write a registry such as registry.example/isthmus", err)
 		}
@@ -109,28 +110,33 @@ func (o *options) chart(repository string, files []entry, archive []byte) error 
 	if err != nil {
 		return err
 	}
-	img, err := partial.CompressedToImage(&packedChart{config, manifest, layer})
+	return o.pushPacked("charts/"+repository, ":"+strings.ReplaceAll(o.number(), "+", "_"), config, manifest, layer)
+}
+
+// pushPacked has the registry get a manifest, with its configuration and its one layer.
+func (o *options) pushPacked(repository, at string, config, manifest []byte, layer v1.Layer) error {
+	img, err := partial.CompressedToImage(&packed{config, manifest, layer})
 	if err != nil {
 		return err
 	}
-	o.pushes = append(o.pushes, artifact{"charts/" + repository, strings.ReplaceAll(o.number(), "+", "_"), img, func(to name.Reference, how ...remote.Option) error { return remote.Write(to, img, how...) }})
+	o.pushes = append(o.pushes, artifact{repository, at, img, func(to name.Reference, how ...remote.Option) error { return remote.Write(to, img, how...) }})
 	return nil
 }
 
-// packedChart is the parts of a chart's image.
-type packedChart struct {
+// packed is the parts of a chart or of a signature.
+type packed struct {
 	config, manifest []byte
 	layer            v1.Layer
 }
 
 // RawConfigFile implements [partial.CompressedImageCore], as the other methods do.
-func (c *packedChart) RawConfigFile() ([]byte, error) { return c.config, nil }
+func (c *packed) RawConfigFile() ([]byte, error) { return c.config, nil }
 
 // MediaType is the manifest's.
-func (c *packedChart) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+func (c *packed) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
 
 // RawManifest is the manifest.
-func (c *packedChart) RawManifest() ([]byte, error) { return c.manifest, nil }
+func (c *packed) RawManifest() ([]byte, error) { return c.manifest, nil }
 
-// LayerByDigest is the archive; a chart has no other layer.
-func (c *packedChart) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return c.layer, nil }
+// LayerByDigest is the archive or the bundle; there is no other layer.
+func (c *packed) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return c.layer, nil }

@@ -63,13 +63,14 @@ const changes = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3-rc.1] - 2026-11-24\
 
 func TestAReleaseIsMadeAgainFromItsCommit(t *testing.T) {
 	root := place(t, changes)
+	key, public := signing(t, root)
 	binaries := []string{
 		"isthmus=linux/amd64:" + program(t, "linux", "amd64"), "isthmus=linux/arm64:" + program(t, "linux", "arm64"),
 		"isthmus=darwin/arm64:" + program(t, "darwin", "arm64"), "daprd-isthmus=linux/amd64:" + program(t, "linux", "amd64"),
 	}
 	made := func() string {
 		out := t.TempDir()
-		if err := run(append([]string{"-root", root, "-out", out, "-version", "v1.2.3-rc.1", "-commit", "abc", "-time", "1760000000", "-whole"}, binaries...)); err != nil {
+		if err := run(append([]string{"-root", root, "-out", out, "-version", "v1.2.3-rc.1", "-commit", "abc", "-time", "1760000000", "-whole", "-key", key}, binaries...)); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -78,6 +79,7 @@ func TestAReleaseIsMadeAgainFromItsCommit(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "diff", "-r", first, second).CombinedOutput(); err != nil {
 		t.Errorf("two releases of one commit differ: %s", out)
 	}
+	checkSigned(t, filepath.Join(first, "release"), public)
 	text := func(file string) string {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(first, "release", file))
@@ -94,6 +96,17 @@ func TestAReleaseIsMadeAgainFromItsCommit(t *testing.T) {
 	}
 	if files := unpacked(t, text("isthmus-1.2.3-rc.1-darwin-arm64.tar.gz")); len(files["isthmus"]) < 1000 || files["LICENSE"] == "" || files["kubectl-isthmus"] != "isthmus" {
 		t.Errorf("the archive has %d files", len(files))
+	}
+	for _, file := range []string{"isthmus-1.2.3-rc.1-linux-amd64.deb", "isthmus-1.2.3-rc.1-linux-arm64.rpm"} {
+		if len(text(file)) < 1000 {
+			t.Errorf("%s has %d bytes", file, len(text(file)))
+		}
+	}
+	archive := "isthmus-1.2.3-rc.1-darwin-arm64.tar.gz"
+	for _, manifest := range []string{"isthmus.krew.yaml", "isthmus.rb"} {
+		if sum := fmt.Sprintf("%x", sha256.Sum256([]byte(text(archive)))); !strings.Contains(text(manifest), sum) || !strings.Contains(text(manifest), "/releases/download/v1.2.3-rc.1/"+archive) {
+			t.Errorf("%s lacks %s with its sum: %s", manifest, archive, text(manifest))
+		}
 	}
 	var bom struct {
 		Components []struct{ Name string }

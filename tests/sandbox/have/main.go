@@ -1,7 +1,7 @@
 // The command have gets the programs of [programs.All] that are not here: it builds them, takes
 // those of this machine or unpacks their packages, all into bin/. It runs at the root of a clone.
 //
-//	have demo|tests|clusters|PROGRAM...   gets what make demo, make test or make test-install runs
+//	have demo|tests|clusters|releases|PROGRAM...   gets what make demo, test-all, test-install or test-release runs
 //	have doctor                           says what is here, what is not, and how long it would take
 //
 // DAPRD_TAGS chooses Dapr's components (stablecomponents), and ISTHMUS_SERVERS=fetch downloads
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-var sets = map[string]programs.Need{"demo": programs.Demo, "tests": programs.Linux, "clusters": programs.Clusters}
+var sets = map[string]programs.Need{"demo": programs.Demo, "tests": programs.Linux, "clusters": programs.Clusters, "releases": programs.Releases}
 
 func have(ctx context.Context, args []string, out, platform string) error {
 	if len(args) == 1 && args[0] == "doctor" {
@@ -53,11 +53,11 @@ func have(ctx context.Context, args []string, out, platform string) error {
 		} else if p, ok := programs.Named(arg); ok {
 			wanted = append(wanted, p)
 		} else {
-			return fmt.Errorf("%q is no program of sandbox/programs, nor one of demo, tests, clusters and doctor", arg)
+			return fmt.Errorf("%q is no program of sandbox/programs, nor one of demo, tests, clusters, releases and doctor", arg)
 		}
 	}
 	if len(wanted) == 0 || out != "" && len(wanted) > 1 {
-		return errors.New("name one program, or demo, tests, clusters or doctor")
+		return errors.New("name one program, or demo, tests, clusters, releases or doctor")
 	}
 	bin, err := filepath.Abs("bin")
 	if err != nil {

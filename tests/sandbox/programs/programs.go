@@ -12,13 +12,15 @@ import (
 // Need is who runs a program.
 type Need int
 
-// Those who run programs. Whoever runs more than the one before has what that one has.
+// Those who run programs. Whoever runs more than the one before has what that one has, but for
+// releases.
 const (
 	Demo       Need = iota // make demo, and make test where it is there
 	Tests                  // make test-all
 	Linux                  // make test-all, on Linux alone
 	Clusters               // make test-install
 	Benchmarks             // make bench; it leaves out what is missing
+	Releases               // make test-release, and nothing of the others
 )
 
 // Program is one that somebody runs. It is built by Go, taken from a package of the system, or made
@@ -137,6 +139,11 @@ var All = []Program{
 	packed("loopback", Clusters, "--version", "", "containernetworking-plugins").in(cni...),
 	packed("nft", Clusters, "--version", "", "nftables"),
 	packed("ip", Clusters, "-V", "", "iproute2"),
+	from("cosign", "cosign", Releases, "github.com/sigstore/cosign/v3/cmd/cosign", "github.com/sigstore/cosign/v3", 240),
+	from("krew", "krew", Releases, "sigs.k8s.io/krew/cmd/krew", "sigs.k8s.io/krew", 60),
+	packed("rpm", Releases, "--version", "rpm", "rpm"),
+	packed("qemu-aarch64-static", Releases, "-version", "", "qemu-user-static"),
+	packed("ruby", Releases, "--version", "ruby", "ruby"),
 	packed("dnsperf", Benchmarks, "-h", "dnsperf", "dnsperf"),
 	packed("knotd", Benchmarks, "-V", "knot", "knot"),
 	packed("nsd", Benchmarks, "-v", "nsd", "nsd"),
@@ -162,6 +169,12 @@ func Named(name string) (Program, bool) {
 // For are the programs that somebody runs on a system, which is a name of Go's.
 func For(need Need, system string) (some []Program) {
 	for _, p := range All {
+		if need == Releases {
+			if p.Need == Releases {
+				some = append(some, p)
+			}
+			continue
+		}
 		if (p.Need <= need || p.Need == Benchmarks && need > Demo) && (p.Need != Linux || system == "linux") {
 			some = append(some, p)
 		}
@@ -201,12 +214,12 @@ func (p Program) Installed(root string, look func(name string) (string, error)) 
 
 // Target is the target of make that gets what somebody runs.
 func (n Need) Target() string {
-	return [...]string{Demo: "make deps-demo", Tests: "make deps", Linux: "make deps", Clusters: "make deps-install", Benchmarks: "make deps"}[n]
+	return [...]string{Demo: "make deps-demo", Tests: "make deps", Linux: "make deps", Clusters: "make deps-install", Benchmarks: "make deps", Releases: "make test-release"}[n]
 }
 
 // Runs is the target of make that runs it.
 func (n Need) Runs() string {
-	return [...]string{Demo: "make demo", Tests: "make test-all", Linux: "make test-all", Clusters: "make test-install", Benchmarks: "make bench"}[n]
+	return [...]string{Demo: "make demo", Tests: "make test-all", Linux: "make test-all", Clusters: "make test-install", Benchmarks: "make bench", Releases: "make test-release"}[n]
 }
 
 // Remedy says how a program is had.
