@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
@@ -208,7 +210,11 @@ func TestARealReleaseIsCheckedAndInstalled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	started(t, sh, "qemu-aarch64-static "+work+"/isthmus-arm64", work)
+	emulator, err := exec.LookPath("qemu-aarch64-static")
+	if err != nil {
+		t.Fatal("qemu-aarch64-static is missing; get it with: make test-release, or install it: apt-get install qemu-user-static")
+	}
+	started(t, []string{emulator, filepath.Join(work, "isthmus-arm64")}, work)
 
 	// What systems install, on this one with all that is written kept apart.
 	inside := `isthmus version | grep -q 1.2.3-rc.1 && kubectl-isthmus version >/dev/null && grep -q "^ExecStart=/usr/bin/isthmus" /usr/lib/systemd/system/isthmus.service && test -d /etc/isthmus`
@@ -222,25 +228,32 @@ func TestARealReleaseIsCheckedAndInstalled(t *testing.T) {
 	sh(work, "ruby -c release/isthmus.rb")
 }
 
-// started starts a service without clusters, which gets ready.
-func started(t *testing.T, sh func(dir, script string) string, program, dir string) {
+// started starts a service without clusters, and waits until it is ready.
+func started(t *testing.T, program []string, dir string) {
 	t.Helper()
-	sh(dir, program+" version")
-	config := filepath.Join(dir, "isthmus.yaml")
-	if err := os.WriteFile(config, []byte("cluster: west\nidentity: insecure\nstore: {kind: embedded}\ndataDir: "+dir+"/data\nlisten: {admin: 127.0.0.1:18888, resolver: 127.0.0.1:18889}\n"), 0o600); err != nil {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	name, rest, _ := strings.Cut(program, " ")
-	cmd := exec.CommandContext(ctx, name, rest, "serve", "-c", config)
+	admin := free.Addr().String()
+	free.Close()
+	config := filepath.Join(dir, "isthmus.yaml")
+	text := "cluster: west\nidentity: {insecure: true}\nstore: {embedded: {}}\ndataDir: " + dir + "/data\nlisten: {admin: \"" + admin + "\", resolver: \"127.0.0.1:0\"}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, program[0], append(program[1:], "serve", "-c", config)...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { cancel(); _ = cmd.Wait() }()
-	for range 600 {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:18888/readyz", nil)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	defer func() { cancel(); <-ended }()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +263,10 @@ func started(t *testing.T, sh func(dir, script string) string, program, dir stri
 				return
 			}
 		}
-		sh(dir, "sleep 0.1")
+		select {
+		case <-ended:
+			t.Fatalf("%q has ended: %s", program, out.String())
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	t.Fatalf("not ready in a minute: %s", out.String())
 }
