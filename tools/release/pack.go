@@ -28,7 +28,6 @@ type entry struct {
 	mode  int64 // 0: 0755 of a directory, 0644 of a file
 	owner int
 	text  []byte
-	link  string // what it is another name of, beside it; empty: it has a text of its own
 }
 
 // tar packs files in this order, with the time of the commit and nothing of this machine.
@@ -39,8 +38,6 @@ func (o *options) tar(files []entry) ([]byte, error) {
 		h := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: cmp.Or(f.mode, 0o644), Size: int64(len(f.text)), Uid: f.owner, Gid: f.owner, ModTime: o.time, Format: tar.FormatPAX}
 		if strings.HasSuffix(f.name, "/") {
 			h.Typeflag, h.Mode = tar.TypeDir, cmp.Or(f.mode, 0o755)
-		} else if f.link != "" {
-			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, f.link, 0o777
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err
@@ -168,7 +165,7 @@ func (o *options) archives() error {
 		if err != nil {
 			return err
 		}
-		text, err := o.gzipped(append(slices.Clone(all), entry{name: "isthmus", mode: 0o755, text: binary}, entry{name: "kubectl-isthmus", link: "isthmus"}))
+		text, err := o.gzipped(append(slices.Clone(all), entry{name: "isthmus", mode: 0o755, text: binary}))
 		if err != nil {
 			return err
 		}

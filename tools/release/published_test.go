@@ -217,14 +217,14 @@ func TestARealReleaseIsCheckedAndInstalled(t *testing.T) {
 	started(t, []string{emulator, filepath.Join(work, "isthmus-arm64")}, work)
 
 	// What systems install, on this one with all that is written kept apart.
-	inside := `isthmus version | grep -q 1.2.3-rc.1 && kubectl-isthmus version >/dev/null && grep -q "^ExecStart=/usr/bin/isthmus" /usr/lib/systemd/system/isthmus.service && test -d /etc/isthmus`
+	inside := `/usr/bin/isthmus version --client | grep 1.2.3-rc.1 && /usr/bin/kubectl-isthmus version --client && grep "^ExecStart=/usr/bin/isthmus" /usr/lib/systemd/system/isthmus.service && test -d /etc/isthmus`
 	apart := func(script string) string {
 		return "unshare -m bash -euo pipefail -c 'mkdir -p /tmp/apart && mount -t tmpfs none /tmp/apart && cd /tmp/apart && mkdir up work all && mount -t overlay overlay -o lowerdir=/,upperdir=up,workdir=work all && " +
 			"mkdir -p all/packages && mount --bind " + dir + " all/packages && mount -t proc proc all/proc && chroot all bash -euo pipefail -c \"" + strings.ReplaceAll(script, `"`, `\"`) + "\"'"
 	}
 	sh(work, apart("dpkg -i /packages/isthmus-1.2.3-rc.1-linux-amd64.deb && "+inside+" && dpkg -r isthmus && ! test -e /usr/bin/isthmus"))
 	sh(work, apart("rpm --initdb && rpm -i --nodeps /packages/isthmus-1.2.3-rc.1-linux-amd64.rpm && "+inside+" && rpm -e isthmus && ! test -e /usr/bin/isthmus"))
-	sh(work, "krew install --manifest=release/isthmus.krew.yaml --archive=release/isthmus-1.2.3-rc.1-linux-amd64.tar.gz && krew/bin/kubectl-isthmus version")
+	sh(work, "krew install --manifest=release/isthmus.krew.yaml --archive=release/isthmus-1.2.3-rc.1-linux-amd64.tar.gz && krew/bin/kubectl-isthmus version --client")
 	sh(work, "ruby -c release/isthmus.rb")
 }
 
