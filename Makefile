@@ -130,6 +130,10 @@ test-release: ## a release of isthmus alone, checked and installed as docs/how-t
 	@$(HAVE) releases
 	cd tools && ISTHMUS_TEST_RELEASE=1 go test -count=1 -v -timeout 30m -run 'TestARealRelease' ./release
 
+.PHONY: upstream
+upstream: ## the patch for Dapr's repositories, in dist/upstream
+	cd $(DAPRD_MODULE) && go run -tags $(DAPRD_TAGS) ./upstream -out $(CURDIR)/dist/upstream
+
 .PHONY: site
 site: ## the docs as a static site with search, in dist/site
 	cd tools && go run ./site -o ../dist/site

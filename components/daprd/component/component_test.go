@@ -126,6 +126,23 @@ func TestAComponentThatCouldNotStart(t *testing.T) {
 	})
 }
 
+func TestAResolverMayBeClosedTwice(t *testing.T) {
+	for what, stop := range map[string]func(*sidecar){
+		"while daprd runs":                    func(*sidecar) {},
+		"after daprd's runtime began to stop": func(s *sidecar) { s.stop() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := sidecarOf(t, servicetest.Start(t), checkout, 50001)
+			stop(s)
+			for range 2 { // and once more by the end of the test
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 func TestLocalResolvers(t *testing.T) {
 	c := newSidecar(t).component
 	self := nr.Instance{AppID: "checkout", Namespace: "shop", Address: "127.0.0.1", DaprInternalPort: 50001}

@@ -30,7 +30,7 @@ type resolver struct {
 	guard     *guard
 	initErr   error // why Init failed
 	stopDrain func() bool
-	drained   chan struct{} // closed after drainAtEnd
+	drained   chan struct{} // closed after drainAtEnd, or once Close has made that needless
 }
 
 // Init starts the resolver. If it fails, daprd logs the error, continues, and still makes lookups.
@@ -114,9 +114,10 @@ func (r *resolver) Close() error {
 		return nil
 	}
 	r.component.remove(r)
-	if !r.stopDrain() {
-		<-r.drained
+	if r.stopDrain() {
+		close(r.drained)
 	}
+	<-r.drained
 	return r.isthmus.Close()
 }
 
