@@ -98,7 +98,7 @@ func (c *client) greet(stream pb.Resolver_WatchClient, ch *channel) error {
 	hello := &pb.Hello{
 		App: wire.App(c.app), Revision: c.mirror.revision(), Known: ch.base.known(), Provisional: c.mirror != nil && c.mirror.provisional,
 		Version: c.version, Runtime: c.runtime, PlainText: c.plainText, TrustAnchors: c.anchors,
-		Guards: true, Taps: c.tap != nil, Access: c.access.known(), HasOthers: c.replicas.several(), TurnedAwayMs: c.sinceTurnedAway(),
+		Guards: !c.unguarded, Taps: c.tap != nil, Access: c.access.known(), HasOthers: c.replicas.several(), TurnedAwayMs: c.sinceTurnedAway(),
 	}
 	if ch.registers {
 		hello.Instance = &pb.Instance{Id: c.instance.Id, Address: c.instance.Address, Zone: c.instance.Zone, Version: c.instance.Version, Calls: c.instance.Calls, Draining: c.draining()}

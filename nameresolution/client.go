@@ -56,6 +56,7 @@ type client struct {
 	version     string // for operators
 	runtime     string
 	plainText   bool
+	unguarded   bool
 	anchors     [][]byte // fingerprints of this sidecar's roots
 	// renewal waits until the connection of a stream's context is to be made anew; its error
 	// is that of the context.

@@ -45,6 +45,8 @@ type Options struct {
 	// PlainText says that calls between this sidecar and others are not encrypted. Gateways pass
 	// on mTLS only.
 	PlainText bool
+	// Unguarded says that nobody asks the guard about the calls that come in. The service hears it.
+	Unguarded bool
 	// TrustAnchors are the roots in PEM that its calls to others, and theirs to it, must chain to.
 	// Operators see their fingerprints.
 	TrustAnchors []byte
@@ -210,8 +212,8 @@ func (r *Resolver) View() (view *catalog.View, changed <-chan struct{}) {
 	return view, changed
 }
 
-// Guard lets calls of this sidecar's app in or refuses them. It is nil without a service: then
-// nobody tells who may call.
+// Guard lets calls of this sidecar's app in or refuses them. It is nil without a service, when
+// nobody tells who may call, and where nobody asks it.
 func (r *Resolver) Guard() *Guard { return r.guard }
 
 // TellsCaller tells whether the app is to be told of its caller's certificate.

@@ -29,7 +29,13 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	if cfg.guard != nil && *cfg.guard == catalog.GuardEnforce && r.opts.PlainText {
 		return errors.New("isthmus configuration: guard: enforce needs mTLS, since the certificate names the caller; start daprd with --enable-mtls and Sentry's address, or write guard: observe")
 	}
-	r.guard = newGuard(r, cfg.guard, id.Domain, r.log)
+	if cfg.guard != nil && *cfg.guard == catalog.GuardEnforce && r.opts.Unguarded {
+		return errors.New("isthmus configuration: guard: enforce needs the guard, which this daprd is without; use one that has it, or write guard: off")
+	}
+	guard := newGuard(r, cfg.guard, id.Domain, r.log)
+	if !r.opts.Unguarded {
+		r.guard = guard
+	}
 	r.contact.blind, r.identity = id.Ready, id
 	r.reached, r.zone = address, cfg.zone
 	drain, leave := context.WithCancel(context.Background())
@@ -42,7 +48,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 		// that starts again takes its former place over.
 		instance: &pb.Instance{Id: address, Address: address, Zone: cfg.zone, Version: cfg.version, Calls: string(cfg.calls)},
 		log:      r.log, contact: r.contact,
-		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText, anchors: identity.Fingerprints(r.opts.TrustAnchors),
+		version: r.opts.Version, runtime: r.opts.Runtime, plainText: r.opts.PlainText, unguarded: r.opts.Unguarded, anchors: identity.Fingerprints(r.opts.TrustAnchors),
 		publish: func(m *mirror) {
 			r.serve(m.view)
 			if now, ok := r.access.Load(); m.access != nil && (!ok || now != m.access) {
@@ -50,7 +56,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 			}
 			r.mirrors.Store(m)
 		},
-		renewal: id.Renewal, guard: r.guard, refusals: &r.refusals, made: r.opts.Made, reported: map[callKey]Calls{}, toldMade: map[madeKey]*told{}, tap: r.opts.Tap,
+		renewal: id.Renewal, guard: guard, refusals: &r.refusals, made: r.opts.Made, reported: map[callKey]Calls{}, toldMade: map[madeKey]*told{}, tap: r.opts.Tap,
 		ready: ready, turned: make(chan struct{}, 1), drain: drain, leave: leave, drained: make(chan struct{}),
 	}
 	file := &lastGood{path: cfg.LastGood, app: r.self.App, cluster: cfg.Cluster, log: r.log}
@@ -62,7 +68,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 			r.access.Store(m.access)
 		}
 	}
-	r.parts.Go(func() { r.guard.follow(ctx) })
+	r.parts.Go(func() { guard.follow(ctx) })
 	if r.opts.Health == nil {
 		open()
 	}

@@ -24,21 +24,37 @@ func Schemes() []string { return []string{"passthrough", "dns"} }
 //go:linkname addGlobalDialOptions google.golang.org/grpc/internal.AddGlobalDialOptions
 var addGlobalDialOptions any
 
-// Register wraps gRPC's resolvers for Schemes, and adds the interceptors, and more options, to every
-// connection. Call it once and before anything dials: gRPC's registry is not safe for concurrent use.
-func (d *Dialer) Register(more ...grpc.DialOption) error {
+// ErrNoHook says that gRPC lacks the hook that this package was made for.
+var ErrNoHook = errors.New("gRPC " + grpc.Version + " has no hook to add interceptors to every connection")
+
+// AddToAll adds options to every connection of the process that is made from now on.
+func AddToAll(options ...grpc.DialOption) error {
 	add, ok := addGlobalDialOptions.(func(...grpc.DialOption))
 	if !ok {
-		return errors.New("register the dialer: this version of gRPC has no hook to add interceptors to every connection; build daprd with the gRPC version in go.mod")
+		return ErrNoHook
 	}
+	add(options...)
+	return nil
+}
+
+// Register wraps gRPC's resolvers for Schemes, and adds the interceptors to every connection. Call it
+// once and before anything dials: gRPC's registry is not safe for concurrent use. After an error
+// nothing has changed.
+func (d *Dialer) Register() error {
+	var wrapped []resolver.Builder
 	for _, scheme := range Schemes() {
 		stock := resolver.Get(scheme)
 		if stock == nil {
-			return errors.New("register the dialer: gRPC has no resolver for the scheme " + scheme + "; build daprd with the gRPC version in go.mod")
+			return errors.New("gRPC " + grpc.Version + " has no resolver for the scheme " + scheme)
 		}
-		resolver.Register(d.Wrap(stock))
+		wrapped = append(wrapped, d.Wrap(stock))
 	}
-	add(append(d.DialOptions(), more...)...)
+	if err := AddToAll(d.DialOptions()...); err != nil {
+		return err
+	}
+	for _, w := range wrapped {
+		resolver.Register(w)
+	}
 	return nil
 }
 

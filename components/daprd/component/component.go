@@ -20,6 +20,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/dial"
+	"github.com/isthmus-mesh/isthmus/configstore/open"
 	"github.com/isthmus-mesh/isthmus/nameresolution"
 )
 
@@ -38,7 +39,10 @@ type Component struct {
 	self      catalog.App
 	plainText bool
 	app       *App                                                     // nil if no app takes calls
+	stores    []open.Kind
 	create    func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
+
+	without []part // of Isthmus, in this daprd
 
 	listenForSignals func() // called once a resolver is in use
 
@@ -65,6 +69,9 @@ func (c *Component) SetApp(app *App) { c.app = app }
 // SetPlainText says whether calls between this sidecar and others are plain text, since its mTLS is
 // off.
 func (c *Component) SetPlainText(plainText bool) { c.plainText = plainText }
+
+// SetStores sets the kinds of config store with a server that a sidecar can read.
+func (c *Component) SetStores(stores []open.Kind) { c.stores = stores }
 
 // Register adds the component to Dapr's name resolvers. Without a resolver service the component
 // uses one of the others for this cluster's apps.

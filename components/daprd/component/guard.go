@@ -27,7 +27,7 @@ import (
 )
 
 // guard finds the caller of a call by its certificate. Calls of other sidecars come by the
-// interceptors of [Component.RegisterServer].
+// interceptors of [Component.RegisterInterceptors].
 type guard struct {
 	self      catalog.App
 	port      int                   // of daprd's internal server

@@ -28,6 +28,7 @@ type resolver struct {
 	// Init sets these once. daprd calls it before anything else.
 	isthmus   *nameresolution.Resolver // nil if Init failed
 	guard     *guard
+	direct    bool // lookups answer addresses, without a dialer
 	initErr   error // why Init failed
 	stopDrain func() bool
 	drained   chan struct{} // closed after drainAtEnd, or once Close has made that needless
@@ -41,8 +42,9 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
 		Version:         version(),
-		Runtime:         runtimeVersion(),
+		Runtime:         r.component.runtime(),
 		PlainText:       r.component.plainText,
+		Unguarded:       !r.component.has(guardPart),
 		TrustAnchors:    []byte(os.Getenv(consts.TrustAnchorsEnvVar)), // which is where daprd has them from
 		SpanFromContext: utils.SpanFromContext,
 		Health: func(ctx context.Context, turn func(error)) {
@@ -51,7 +53,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		},
 		Made:   r.component.dialer.Made,
 		Tap:    r.component.dialer.Tap,
-		Stores: stores(),
+		Stores: r.component.stores,
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)
 			if err != nil {
@@ -60,6 +62,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 			return l, nil
 		},
 	})
+	r.component.logLost(r.log)
 	self := catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}
 	err := isthmus.Init(ctx, md.Configuration, nameresolution.Instance{
 		App:     self,
@@ -70,7 +73,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		r.initErr = fmt.Errorf("%w: %w; correct this and restart daprd", errNotStarted, err)
 		return err
 	}
-	r.isthmus = isthmus
+	r.isthmus, r.direct = isthmus, !r.component.has(dialerPart)
 	r.guard = &guard{self: self, port: md.Instance.DaprInternalPort, of: isthmus.Guard(), tells: isthmus.TellsCaller(), plainText: r.component.plainText}
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
@@ -80,7 +83,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 }
 
 // ResolveID answers one lookup with the app's name at the dialer. An address would bind the call to
-// the instance chosen now. ResolveID itself allocates nothing.
+// the instance chosen now, as it does without a dialer. ResolveID itself allocates nothing.
 func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string, error) {
 	app := catalog.App{Namespace: req.Namespace, ID: req.ID}
 	if r.isthmus == nil {
@@ -91,11 +94,18 @@ func (r *resolver) ResolveID(ctx context.Context, req nr.ResolveRequest) (string
 			return "", r.refused(app, nil, err)
 		}
 	}
-	entry, err := r.isthmus.Find(ctx, app)
+	address, entry, err := "", (*catalog.Entry)(nil), error(nil)
+	if r.direct {
+		address, err = r.isthmus.ResolveID(ctx, app)
+	} else {
+		entry, err = r.isthmus.Find(ctx, app)
+	}
 	switch {
 	case err != nil:
 		view, _ := r.isthmus.View()
 		return "", r.refused(app, view, err)
+	case r.direct:
+		return address, nil
 	case entry == nil: // its own app, for which daprd asks on every proxied call that comes in
 		return r.isthmus.Own(), nil
 	}

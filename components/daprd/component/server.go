@@ -5,6 +5,8 @@ import (
 	_ "unsafe" // for go:linkname
 
 	"google.golang.org/grpc"
+
+	"github.com/isthmus-mesh/isthmus/components/dial"
 )
 
 // addGlobalServerOptions is gRPC's hook for options of every server in the process: daprd's
@@ -14,12 +16,15 @@ import (
 //go:linkname addGlobalServerOptions google.golang.org/grpc/internal.AddGlobalServerOptions
 var addGlobalServerOptions any
 
-// RegisterServer adds the component's interceptors to the gRPC servers that daprd makes from now
-// on. They come after daprd's own.
-func (c *Component) RegisterServer() error {
+// RegisterInterceptors adds the component's interceptors to the gRPC servers and connections that
+// daprd makes from now on. Those of servers come after daprd's own. After an error there are none.
+func (c *Component) RegisterInterceptors() error {
 	add, ok := addGlobalServerOptions.(func(...grpc.ServerOption))
 	if !ok {
-		return errors.New("register the interceptors: this version of gRPC has no hook to add them to every server; build daprd with the gRPC version in go.mod")
+		return errors.New("gRPC " + grpc.Version + " has no hook to add interceptors to every server")
+	}
+	if err := dial.AddToAll(c.DialOptions()...); err != nil {
+		return err
 	}
 	add(c.ServerOptions()...)
 	return nil

@@ -1,4 +1,4 @@
-package component
+package main
 
 import (
 	"github.com/isthmus-mesh/isthmus/configstore/consul"
