@@ -75,9 +75,9 @@ TEST_PACKAGES ?= 6
 SUMMED = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json)
 ALL := $(LEAN) -timeout 20m
 
-.PHONY: test test-all test-raced test-worlds test-alone test-daprd test-changed test-install before lint fuzz bench demo
-test test-worlds test-alone test-daprd: export CGO_ENABLED = 0
-test test-raced test-worlds test-alone test-daprd: export GOFLAGS = -trimpath -buildvcs=false
+.PHONY: test test-all test-raced test-worlds test-alone test-daprd test-daprds test-changed test-install before lint fuzz bench demo
+test test-worlds test-alone test-daprd test-daprds: export CGO_ENABLED = 0
+test test-raced test-worlds test-alone test-daprd test-daprds: export GOFLAGS = -trimpath -buildvcs=false
 test: $(if $(wildcard $(BIN)/daprd),deps-demo build) ## everyday tests: all that needs no server, and the demo once its programs are there
 	@echo "with the race detector, what links little; then the rest. make test-all has all of it, and servers"
 	$(SHORT) CGO_ENABLED=1 go test $(LEAN) -short -p 4 -race $$(.ci/packages light)
@@ -111,6 +111,9 @@ before:
 test-install: deps-install build before ## two Kubernetes clusters: install, upgrade from FROM (HEAD~1), another root; root and Linux, 20 minutes at most
 	ISTHMUS_TEST_INSTALL=1 go test -count=1 -v -timeout 40m ./tests/clusters -before $(BEFORE)
 
+test-daprds: build ## our daprd with each version of Dapr that is supported, and calls with it; some 3 minutes each. DAPRDS=1.17.5 names some
+	go test -count=1 -v -timeout 0 ./tests/outside -run TestDaprds -daprds $(or $(DAPRDS),all)
+
 lint: ## formatting, vet, staticcheck, and that generated code is current
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "these files want gofmt -w"; exit 1; }
 	@for m in $(MODULES); do echo "vet, staticcheck $$m" && (cd $$m && go vet -tags $(DAPRD_TAGS) ./... && $(TOOL) staticcheck -tags $(DAPRD_TAGS) ./...) || exit 1; done
@@ -119,7 +122,9 @@ lint: ## formatting, vet, staticcheck, and that generated code is current
 	GOOS=darwin go vet $$(go list -f '{{if lt (len .Deps) $(HEAVY)}}{{.ImportPath}}{{end}}' ./...)
 	@$(MAKE) --no-print-directory generate && git diff --exit-code --stat -- api deploy $(CONSOLE) docs/reference/cli.md docs/reference/json.md
 
-.PHONY: images release publish test-release
+.PHONY: images release version publish test-release
+version: ## writes VERSION=v1.2.3 where the tree names its own: commit that, then tag v1.2.3 and components/daprd/v1.2.3
+	cd $(DAPRD_MODULE) && go mod edit -require=github.com/isthmus-mesh/isthmus@$(or $(VERSION),$(error say VERSION=v1.2.3))
 images: ## OCI images in dist/images, for PLATFORMS (linux/amd64,linux/arm64); TO=registry.example/isthmus pushes them
 	@.ci/release images
 release: helm ## all of a release in dist/release: VERSION=v1.2.3, TO as above, and KEY, a private key that signs it

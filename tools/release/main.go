@@ -18,6 +18,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/mod/modfile"
 )
 
 type options struct {
@@ -124,8 +125,30 @@ func (o *options) releasable() error {
 	if !o.whole {
 		return nil
 	}
-	_, err := o.section()
-	return err
+	if _, err := o.section(); err != nil {
+		return err
+	}
+	return o.required()
+}
+
+// required says whether the module of daprd requires the rest of Isthmus at this version. Others take
+// both from a proxy, where nothing is replaced.
+func (o *options) required() error {
+	const path, module = "components/daprd/go.mod", "github.com/isthmus-mesh/isthmus"
+	text, err := os.ReadFile(filepath.Join(o.root, path))
+	if err != nil {
+		return err
+	}
+	file, err := modfile.Parse(path, text, nil)
+	if err != nil {
+		return err
+	}
+	for _, r := range file.Require {
+		if r.Mod.Path == module && r.Mod.Version == o.version {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s does not require %s %s; run make version VERSION=%[3]s and commit that", path, module, o.version)
 }
 
 // number is the version without "v", as charts and tags have it.

@@ -46,6 +46,7 @@ func place(t *testing.T, changes string) string {
 	root := t.TempDir()
 	for file, text := range map[string]string{
 		"CHANGELOG.md": changes, "LICENSE": "free\n", "README.md": "# Isthmus\n", "deploy/systemd/isthmus.service": "[Unit]\n",
+		"components/daprd/go.mod":         "module github.com/isthmus-mesh/isthmus/components/daprd\n\nrequire github.com/isthmus-mesh/isthmus v1.2.3-rc.1\n",
 		"deploy/chart/isthmus/Chart.yaml": "name: isthmus\nversion: 0.0.0\nappVersion: 0.0.0\n", "deploy/chart/isthmus/values.yaml": "cluster: \"\"\n",
 	} {
 		path := filepath.Join(root, file)
@@ -196,6 +197,7 @@ func TestWhatCantBeReleasedIsNamed(t *testing.T) {
 		`"v1.2" is no semantic`:      {"-version", "v1.2", "isthmus=linux/amd64:" + amd},
 		`"main" is no semantic`:      {"-whole", "-version", "main", "-check"},
 		"no section \"## [1.2.4]\"":  {"-whole", "-root", place(t, changes), "-version", "v1.2.4", "-check"},
+		"run make version":           {"-whole", "-root", place(t, changes), "-version", "v1.2.2", "-check"},
 		"has no section":             {"-whole", "-root", place(t, "# Changelog\n"), "-version", "v1.2.3", "isthmus=linux/amd64:" + amd},
 		"is no binary; write image=": {"-version", "v1.2.3", "isthmus:linux/amd64"},
 		"want -version and binaries": {"-version", "v1.2.3"},
