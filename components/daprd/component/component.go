@@ -38,7 +38,7 @@ type Component struct {
 	dialer    *dial.Dialer
 	self      catalog.App
 	plainText bool
-	app       *App                                                     // nil if no app takes calls
+	app       *App // nil if no app takes calls
 	stores    []open.Kind
 	create    func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
 

@@ -28,7 +28,7 @@ type resolver struct {
 	// Init sets these once. daprd calls it before anything else.
 	isthmus   *nameresolution.Resolver // nil if Init failed
 	guard     *guard
-	direct    bool // lookups answer addresses, without a dialer
+	direct    bool  // lookups answer addresses, without a dialer
 	initErr   error // why Init failed
 	stopDrain func() bool
 	drained   chan struct{} // closed after drainAtEnd, or once Close has made that needless
