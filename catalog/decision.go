@@ -81,6 +81,7 @@ type RouteDecision struct {
 	Unnamed  string  // through gateways: how callers without a server name go, for people
 	Share    float64 // of the lookups, in percent
 	Running  string  // the versions of all instances that are ready, for people
+	Take     string  // of a guest's: which calls it takes, for people
 	Fault    string  // why this caller's calls by it fail, for people; empty where nothing is known
 }
 

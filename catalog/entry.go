@@ -69,8 +69,9 @@ type Entry struct {
 
 // Own is what an entry has that the plan, which callers share, has not.
 type Own struct {
-	Name App // by which the caller calls the app; zero: the app's own
-	Hash Hash
+	Name  App // by which the caller calls the app; zero: the app's own
+	Hash  Hash
+	Takes []TakenRoute // in order; mostly none
 }
 
 // For is what the entry of an endpoint has of its own for a caller; nil for nothing.
@@ -101,6 +102,14 @@ func (e *Entry) Hash() Hash {
 	return e.Own.Hash
 }
 
+// Takes are the routes to guests that take calls of the caller.
+func (e *Entry) Takes() []TakenRoute {
+	if e.Own == nil {
+		return nil
+	}
+	return e.Own.Takes
+}
+
 // NewEntry makes an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {
 	return &Entry{Plan: NewPlan(app, routes), Rule: rule}
@@ -112,4 +121,4 @@ func (e *Entry) Same(o *Entry) bool {
 }
 
 // SameRoutes tells whether two entries lead to the same decisions.
-func (e *Entry) SameRoutes(o *Entry) bool { return e.Plan.Same(o.Plan) }
+func (e *Entry) SameRoutes(o *Entry) bool { return e.Plan.Same(o.Plan) && e.sameTakes(o) }

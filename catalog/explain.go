@@ -7,7 +7,10 @@ import (
 )
 
 // Explain is [View.Find] and [Plan.Pick] with the reasons for its outcome.
-func (v *View) Explain(app App) Decision {
+func (v *View) Explain(app App) Decision { return v.ExplainCall(app, nil) }
+
+// ExplainCall is [View.Explain] for a call with these headers, which guests may take.
+func (v *View) ExplainCall(app App, headers []HeaderValue) Decision {
 	e, ok := v.Entries.Get(app)
 	if !ok {
 		r := v.refuse(app)
@@ -15,6 +18,7 @@ func (v *View) Explain(app App) Decision {
 	}
 	d := e.Explain()
 	d.Revision = v.Revision
+	e.explainTakes(&d, headers)
 	return d
 }
 

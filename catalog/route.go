@@ -23,10 +23,11 @@ const (
 	Delegated                        // the own cluster, left to the user's Dapr resolver
 	Damped                           // ready, but its lease ended often; others are usable
 	LastResort                       // the same, but used: no other route is usable
+	GuestOnly                        // the cluster is a guest, and gets the calls that it takes alone
 )
 
 var routeStates = [...]string{
-	"ready", "stale", "no instance", "not exported", "no Cluster object", "unheard", "withdrawn", "left to Dapr", "damped", "last resort",
+	"ready", "stale", "no instance", "not exported", "no Cluster object", "unheard", "withdrawn", "left to Dapr", "damped", "last resort", "guest",
 }
 
 // String is the state in one or two words.
@@ -186,6 +187,8 @@ func (r *Route) why(app App) string {
 		return "does not export " + app.String() + " to the caller: no AppExport there lets it in"
 	case UnknownCluster:
 		return "no Cluster object has this name"
+	case GuestOnly:
+		return "is a guest, which gets the calls that it takes and no other"
 	case Unheard:
 		return "nothing heard from its resolver service yet"
 	case LeaseExpired:

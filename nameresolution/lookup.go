@@ -1,6 +1,7 @@
 package nameresolution
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
 		_, d, err := r.traced(ctx, parent, app, (*catalog.Entry).Explain)
-		return d.Address, err
+		return d.Address, cmp.Or(err, d.Err())
 	}
 	_, e, err := r.find(ctx, app)
 	switch {
@@ -29,7 +30,10 @@ func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, erro
 	case e == nil:
 		return r.own, nil
 	}
-	return e.Address(), nil
+	if address := e.Address(); address != "" {
+		return address, nil
+	}
+	return "", e.Refusal() // guests alone have it, to whom no address leads
 }
 
 // Find is [Resolver.ResolveID] without the choice of an address. It returns the app's entry, which

@@ -26,6 +26,12 @@ const (
 	entryDigest protowire.Number = 4
 	entryHash   protowire.Number = 5
 	entryTarget protowire.Number = 6
+	entryTakes  protowire.Number = 7
+
+	takeRoute   protowire.Number = 1
+	takeHeader  protowire.Number = 2
+	headerName  protowire.Number = 1
+	headerValue protowire.Number = 2
 
 	appNamespace protowire.Number = 1
 	appID        protowire.Number = 2
@@ -66,7 +72,10 @@ func ParseEntry(m *pb.ViewEntry) (*catalog.Entry, error) {
 	if own.Hash, err = catalog.ParseHash(m.GetHash()); err != nil {
 		return nil, fmt.Errorf("entry of %s: %w", app, err)
 	}
-	if own != (catalog.Own{}) {
+	if own.Takes, err = parseTakes(target, m.GetTakes()); err != nil {
+		return nil, fmt.Errorf("entry of %s: %w", app, err)
+	}
+	if own.Name != (catalog.App{}) || own.Hash != (catalog.Hash{}) || own.Takes != nil {
 		e.Own = &own
 	}
 	return e, nil
@@ -92,6 +101,9 @@ func appendEntry(m []byte, e *catalog.Entry) []byte {
 	m = appendText(m, entryHash, e.Hash().String())
 	if name != e.App {
 		m = appendMessage(m, entryTarget, appendApp(room[:0], e.App))
+	}
+	for i := range e.Takes() {
+		m = appendMessage(m, entryTakes, appendTake(room[:0], &e.Takes()[i]))
 	}
 	return protowire.AppendFixed64(protowire.AppendTag(m, entryDigest, protowire.Fixed64Type), xxhash.Sum64(m))
 }

@@ -12,7 +12,7 @@ import (
 // FuzzEntry reads entries from outside: whatever is taken can be looked up and
 // explained, is bounded, and comes back as it was.
 func FuzzEntry(f *testing.F) {
-	for _, e := range []*catalog.Entry{example(), ramping(), inZones()} {
+	for _, e := range []*catalog.Entry{example(), ramping(), inZones(), taken()} {
 		b, err := proto.Marshal(Entry(e))
 		if err != nil {
 			f.Fatal(err)
@@ -36,6 +36,11 @@ func FuzzEntry(f *testing.F) {
 		for i := range e.Routes {
 			if n := e.Routes[i].Shards(); n > catalog.MaxShards {
 				t.Errorf("%d shards were taken", n)
+			}
+		}
+		for i := range e.Takes() {
+			if r := &e.Takes()[i]; r.Usable() && !r.Gateway || r.Header != (catalog.HeaderValue{}) && r.Header.Check() != nil {
+				t.Errorf("a take was taken of %+v", r)
 			}
 		}
 		sent := Entry(e)

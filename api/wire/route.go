@@ -51,6 +51,9 @@ var states = [...]struct {
 
 // state is the message of a route's state.
 func state(s catalog.RouteState) (_ pb.ViewRoute_State, damped bool) {
+	if s == catalog.GuestOnly { // which is the same for a sidecar, also for one that knows no guests
+		s = catalog.NotExported
+	}
 	for _, pair := range states {
 		if pair.value == s {
 			return pair.message, pair.damped
@@ -172,6 +175,6 @@ func routeDecision(r *catalog.RouteDecision) *pb.RouteDecision {
 	return &pb.RouteDecision{
 		Cluster: r.Cluster, Priority: r.Priority, Weight: r.Weight, Ready: uint32(r.Ready), Taken: r.Taken || r.Share > 0, Reason: r.Reason,
 		Shards: uint32(r.Shards), Draining: uint32(r.Draining), Ramp: uint32(r.Ramp), Peer: r.Peer, Unnamed: r.Unnamed, Zones: r.Zones, Share: r.Share, Fault: r.Fault, MinReady: r.MinReady.String(),
-		Versions: string(r.Versions), Running: r.Running,
+		Versions: string(r.Versions), Running: r.Running, Take: r.Take,
 	}
 }

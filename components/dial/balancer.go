@@ -59,6 +59,7 @@ type planBalancer struct {
 	instances     map[string]*instance
 	draining      map[*endpoint]struct{}
 	routes        map[string]*routeState // by cluster
+	takes         []takeable             // as of the last update
 	lastChoice    *catalog.Choice        // of the last picker for several routes
 	usable        bool                   // calls had a route at the last update
 	unusableSince time.Time
@@ -84,8 +85,8 @@ func (b *planBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	for _, e := range b.endpoints {
 		e.planned = false
 	}
-	for i := range p.routes {
-		p.routes[i].candidates(func(_ *target, key endpointKey) *endpoint {
+	for r := range p.all() {
+		r.candidates(func(_ *target, key endpointKey) *endpoint {
 			if e := b.endpoints[key]; e != nil {
 				e.planned = true
 			}
@@ -119,12 +120,12 @@ func (b *planBalancer) responsivenessChanged(e *endpoint) {
 	b.update()
 }
 
-// hasAlternative reports whether another endpoint is usable.
+// hasAlternative reports whether another endpoint is usable for the same calls.
 func (b *planBalancer) hasAlternative(e *endpoint) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, other := range b.endpoints {
-		if other != e && other.usable() {
+		if other != e && other.usable() && !b.plan.leadsToGuest(other.cluster) {
 			return true
 		}
 	}
@@ -171,6 +172,7 @@ func (b *planBalancer) update() {
 			b.connecting++
 		}
 	}
+	b.connectTakes(now, wakeBy)
 	usable, hopeful := b.usableRoutes(now, wakeBy)
 	for _, e := range b.endpoints {
 		b.keepOrDrain(e, now, wakeBy)
@@ -251,7 +253,7 @@ func (b *planBalancer) holdOrFail(now time.Time, hopeful bool, wakeBy func(time.
 		b.failCalls(b.unavailableError())
 		return
 	}
-	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: base.NewErrPicker(balancer.ErrNoSubConnAvailable)})
+	b.pickBy(connectivity.Connecting, base.NewErrPicker(balancer.ErrNoSubConnAvailable))
 }
 
 // longestReason bounds the error of an endpoint in that of a call, which has to fit a header.
@@ -284,7 +286,7 @@ func (b *planBalancer) unconnected(r *route) string {
 
 // failCalls fails calls until the view changes. The caller holds the lock.
 func (b *planBalancer) failCalls(err error) {
-	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &errorPicker{b.plan, err}})
+	b.pickBy(connectivity.TransientFailure, &errorPicker{b.plan, err})
 }
 
 // ResolverError does nothing: the channel reports no errors.

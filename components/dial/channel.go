@@ -28,9 +28,9 @@ type channel struct {
 	callee *callee
 	app    catalog.App
 	conn   *grpc.ClientConn
-	plain  bool                         // no TLS: a gateway routes by :authority
-	hash   atomic.Pointer[catalog.Hash] // of the plan; nil: calls are not kept together
-	calls  atomic.Int64                 // under way, also before they have an endpoint; negative once none may begin
+	plain  bool                  // no TLS: a gateway routes by :authority
+	asks   atomic.Pointer[asked] // what the plan asks of calls; nil for nothing
+	calls  atomic.Int64          // under way, also before they have an endpoint; negative once none may begin
 
 	idleTimer *time.Timer // belongs to Dialer.mu
 
@@ -141,11 +141,7 @@ func (c *channel) refresh() {
 		return
 	}
 	c.plan = p
-	if hash := p.hash(); hash != (catalog.Hash{}) {
-		c.hash.Store(&hash)
-	} else {
-		c.hash.Store(nil)
-	}
+	c.asks.Store(p.asks())
 	c.watchHosts(p)
 	c.sendPlan()
 }

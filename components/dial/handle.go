@@ -92,7 +92,7 @@ func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		}
 		return &countedStream{s, call}, nil
 	}
-	if keyed := c.keyed(ctx, nil); keyed != ctx || !c.awaitsMessage(method) {
+	if keyed := c.keyed(ctx, nil); !c.awaitsMessage(method, keyed != ctx) {
 		return open(keyed)
 	}
 	return newLazyStream(ctx, c, open), nil

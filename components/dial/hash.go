@@ -28,23 +28,31 @@ const (
 // hashKey is the key of a call's key in its context, a uint64.
 type hashKey struct{}
 
-// keyed is the context of a call with its key, or ctx if it has none that is known yet.
+// asked is what a plan asks of each call.
+type asked struct {
+	hash    catalog.Hash
+	headers []catalog.HeaderValue // that guests take calls by
+}
+
+// keyed is the context of a call with its key, and with the headers that guests take it by; ctx if it
+// has none that is known yet.
 func (c *channel) keyed(ctx context.Context, first any) context.Context {
-	h := c.hash.Load()
-	if h == nil {
+	a := c.asks.Load()
+	if a == nil {
 		return ctx
 	}
-	value := ""
-	switch {
-	case h.Source != "":
-		value = h.Source
-	case first != nil && c.dialer.Header != nil:
-		value = c.dialer.Header(first, h.Header)
+	value := a.hash.Source
+	if a.hash.Header != "" {
+		value = c.header(ctx, first, a.hash.Header)
 	}
-	if value == "" && h.Header != "" {
-		if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(h.Header)) > 0 {
-			value = md.Get(h.Header)[0]
+	var has []catalog.HeaderValue
+	for _, h := range a.headers {
+		if c.header(ctx, first, h.Name) == h.Value {
+			has = append(has, h)
 		}
+	}
+	if has != nil {
+		ctx = context.WithValue(ctx, takeKey{}, has)
 	}
 	if value == "" {
 		return ctx
@@ -52,10 +60,24 @@ func (c *channel) keyed(ctx context.Context, first any) context.Context {
 	return context.WithValue(ctx, hashKey{}, xxhash.Sum64String(value))
 }
 
-// awaitsMessage tells whether a call's key may be in its first message.
-func (c *channel) awaitsMessage(method string) bool {
-	h := c.hash.Load()
-	return h != nil && h.Header != "" && c.dialer.Header != nil && slices.Contains(answeringMethods, method)
+// header is a header of a call: of its first message, if that is there, or else of its metadata.
+func (c *channel) header(ctx context.Context, first any, name string) (value string) {
+	if first != nil && c.dialer.Header != nil {
+		value = c.dialer.Header(first, name)
+	}
+	if value == "" {
+		if md, ok := metadata.FromOutgoingContext(ctx); ok && len(md.Get(name)) > 0 {
+			value = md.Get(name)[0]
+		}
+	}
+	return value
+}
+
+// awaitsMessage tells whether what the plan asks of a call may be in its first message. keyed tells
+// whether something was found without that.
+func (c *channel) awaitsMessage(method string, keyed bool) bool {
+	a := c.asks.Load()
+	return a != nil && (a.headers != nil || a.hash.Header != "" && !keyed) && c.dialer.Header != nil && slices.Contains(answeringMethods, method)
 }
 
 // kept is where calls with a key go.

@@ -120,6 +120,7 @@ func (c *channel) makeCall(ctx context.Context, method string, opts []grpc.CallO
 	made := &madeCall{channel: c, answers: slices.Contains(answeringMethods, method), start: time.Since(processStart)}
 	if c.dialer.Tap.On() {
 		made.tapped = &tapped{}
+		made.tapped.headers, _ = ctx.Value(takeKey{}).([]catalog.HeaderValue)
 		if span := c.dialer.span(ctx).SpanContext(); span.HasTraceID() {
 			made.tapped.trace = span.TraceID().String()
 		}

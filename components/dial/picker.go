@@ -33,7 +33,7 @@ func (b *planBalancer) setPicker(usable []usableRoute) {
 		p.choice.Follow(b.lastChoice)
 		b.lastChoice = p.choice
 	}
-	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: p})
+	b.pickBy(connectivity.Ready, p)
 }
 
 // Pick chooses the route, the instance and the connection of a call.

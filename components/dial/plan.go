@@ -2,6 +2,7 @@ package dial
 
 import (
 	"errors"
+	"iter"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,6 +22,7 @@ type plan struct {
 	hostVersion   uint64              // hosts.version when the plan was made
 	hosts         map[string]struct{} // host names to keep looked up
 	routes        []route             // that lookups may answer, by priority; and those that lack instances
+	takes         []take              // in order, before all routes
 	endpointCount int
 }
 
@@ -50,6 +52,7 @@ func newPlan(c *channel, view *catalog.View, entry *catalog.Entry, hostVersion u
 		}
 		return p
 	}
+	p.addTakes(entry, before)
 	if entry.Outcome() != catalog.OK {
 		p.refusal = entry.Refusal()
 		return p
@@ -78,20 +81,41 @@ func (p *plan) addRoutes(entry *catalog.Entry, damped bool, before *plan) {
 		if damped {
 			r.Priority, r.Ramp, r.MinReady = dampedPriority, 0, 0
 		}
-		to := route{Route: r}
-		if r.Gateway {
-			p.addGatewayTargets(&to, before)
-		} else {
-			for i, listed := range r.Addresses {
-				for _, address := range p.resolve(&to, listed) {
-					to.targets = append(to.targets, target{viewAddress: listed, addresses: []string{address}, outOfZone: p.outOfZone(&r, i)})
-				}
+		p.routes = append(p.routes, p.routeTo(r, before))
+	}
+}
+
+// routeTo returns a route with its targets.
+func (p *plan) routeTo(r catalog.Route, before *plan) route {
+	to := route{Route: r}
+	if r.Gateway {
+		p.addGatewayTargets(&to, before)
+	} else {
+		for i, listed := range r.Addresses {
+			for _, address := range p.resolve(&to, listed) {
+				to.targets = append(to.targets, target{viewAddress: listed, addresses: []string{address}, outOfZone: p.outOfZone(&r, i)})
 			}
 		}
-		for _, t := range to.targets {
-			p.endpointCount += len(t.addresses)
+	}
+	for _, t := range to.targets {
+		p.endpointCount += len(t.addresses)
+	}
+	return to
+}
+
+// all are the routes of takes, and then the others.
+func (p *plan) all() iter.Seq[*route] {
+	return func(yield func(*route) bool) {
+		for i := range p.takes {
+			if !yield(&p.takes[i].route) {
+				return
+			}
 		}
-		p.routes = append(p.routes, to)
+		for i := range p.routes {
+			if !yield(&p.routes[i]) {
+				return
+			}
+		}
 	}
 }
 
@@ -156,8 +180,8 @@ func (p *plan) resolve(to *route, address string) []string {
 
 // gatewaysOf returns the plan's gateway addresses of a cluster.
 func (p *plan) gatewaysOf(cluster string) []string {
-	for i := range p.routes {
-		if r := &p.routes[i]; r.Gateway && r.Cluster == cluster && len(r.targets) > 0 {
+	for r := range p.all() {
+		if r.Gateway && r.Cluster == cluster && len(r.targets) > 0 {
 			return r.targets[0].addresses
 		}
 	}
@@ -170,7 +194,7 @@ func (p *plan) mayReturn(e *endpoint) bool {
 	if p.entry == nil || p.gateways == nil || p.gatewaysOf(e.cluster) != nil {
 		return false
 	}
-	return slices.ContainsFunc(p.entry.Routes, func(r catalog.Route) bool { return r.Cluster == e.cluster }) &&
+	return (p.leadsToGuest(e.cluster) || slices.ContainsFunc(p.entry.Routes, func(r catalog.Route) bool { return r.Cluster == e.cluster })) &&
 		slices.ContainsFunc(p.gateways.Addresses[e.cluster], func(listed string) bool { return listed == e.address || isHostName(listed) })
 }
 
@@ -179,19 +203,36 @@ func (p *plan) equal(o *plan) bool {
 	if (p.refusal == nil) != (o.refusal == nil) || p.refusal != nil && p.refusal.Error() != o.refusal.Error() || len(p.routes) != len(o.routes) {
 		return false
 	}
-	if p.hash() != o.hash() {
+	if p.hash() != o.hash() || !slices.EqualFunc(p.takes, o.takes, func(a, b take) bool { return a.header == b.header && a.equal(&b.route) }) {
 		return false
 	}
 	for i := range p.routes {
-		a, b := &p.routes[i], &o.routes[i]
-		if a.RouteSpec != b.RouteSpec || a.Offer() != b.Offer() || a.lookupPending != b.lookupPending ||
-			!slices.EqualFunc(a.targets, b.targets, func(x, y target) bool {
-				return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
-			}) {
+		if !p.routes[i].equal(&o.routes[i]) {
 			return false
 		}
 	}
 	return true
+}
+
+func (r *route) equal(o *route) bool {
+	return r.RouteSpec == o.RouteSpec && r.Offer() == o.Offer() && r.lookupPending == o.lookupPending &&
+		slices.EqualFunc(r.targets, o.targets, func(x, y target) bool {
+			return x.name == y.name && x.outOfZone == y.outOfZone && slices.Equal(x.addresses, y.addresses)
+		})
+}
+
+// asks is what calls have to be asked for by the plan; nil for nothing.
+func (p *plan) asks() *asked {
+	a := asked{hash: p.hash()}
+	for i := range p.takes {
+		if h := p.takes[i].header; h != (catalog.HeaderValue{}) && !slices.Contains(a.headers, h) {
+			a.headers = append(a.headers, h)
+		}
+	}
+	if a.hash == (catalog.Hash{}) && a.headers == nil {
+		return nil
+	}
+	return &a
 }
 
 // hash says which calls go to the same instance.

@@ -14,7 +14,8 @@ import (
 
 // tapped is the part of a call that is kept only while somebody looks at single calls.
 type tapped struct {
-	trace string
+	trace   string
+	headers []catalog.HeaderValue // that guests take the call by
 
 	mu     sync.Mutex
 	tries  []traffic.Try    // all attempts
@@ -24,7 +25,7 @@ type tapped struct {
 // try notes an attempt by the routes of a picker. The function that it returns is called when the
 // attempt has ended, in place of done.
 func (c *tapped) try(to *endpoint, usable []usableRoute, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
-	passed := to.balancer.passed(to, usable)
+	passed := to.balancer.passed(to, usable, c.headers)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := len(c.tries)
@@ -55,11 +56,20 @@ func (c *tapped) tell(call *traffic.Call) {
 
 // passed says of each route that comes before that of an endpoint, or beside it, why it takes no
 // calls or few, and the same of the instances there.
-func (b *planBalancer) passed(to *endpoint, usable []usableRoute) (all []traffic.Passed) {
+func (b *planBalancer) passed(to *endpoint, usable []usableRoute, headers []catalog.HeaderValue) (all []traffic.Passed) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.plan == nil || b.plan.entry == nil {
 		return nil
+	}
+	for i := range b.plan.takes {
+		switch t := b.plan.entry.Takes()[i]; {
+		case !t.Takes(headers):
+		case t.Cluster == to.cluster:
+			return append(all, traffic.Passed{Why: "guest " + t.Cluster + " takes " + t.Calls()})
+		default:
+			all = append(all, traffic.Passed{Cluster: t.Cluster, Why: catalog.Clip(b.unconnected(&b.plan.takes[i].route), traffic.MaxReason)})
+		}
 	}
 	taken := make(map[string]*usableRoute, len(usable))
 	for i := range usable {

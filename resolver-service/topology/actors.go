@@ -114,6 +114,9 @@ func (as *actors) claims(a catalog.Actors) (all []ownerClaim) {
 		all = append(all, ownerClaim{o.Owner, fmt.Sprintf("%s in cluster %s", o.Source.Of(o.Key()), as.cfg.Cluster)})
 	}
 	for cluster, export := range as.remote[a] {
+		if as.clusters[cluster].guest() != nil {
+			continue // its actors stay there
+		}
 		key := catalog.Key{Kind: catalog.KindActorType, Namespace: a.Namespace, Name: export.Actor.Object}
 		all = append(all, ownerClaim{cluster, fmt.Sprintf("%s in cluster %s", key, cluster)})
 	}
@@ -188,7 +191,7 @@ func (as *actors) every(and map[catalog.Actors]struct{}) map[catalog.Actors]stru
 func (as *actors) exportEdits(peer string, view *PeerView, types map[catalog.Actors]struct{}) (edits []catalog.Edit[*PeerExport]) {
 	for a := range types {
 		var next *PeerExport
-		if o := as.owned(a); o != nil {
+		if o := as.owned(a); o != nil && as.clusters[peer].guest() == nil {
 			if allow := allowTo(o.Allow, peer); len(allow) > 0 {
 				next = &PeerExport{App: a.App(), Allow: allow, Actor: &ActorExport{Object: o.Name, Draining: o.Draining}}
 			}
@@ -252,7 +255,7 @@ func (as *actors) view(namespace string, revision uint64) *catalog.ActorView {
 	}
 	slices.SortFunc(v.Owned, func(a, b catalog.OwnedActors) int { return strings.Compare(a.Type, b.Type) })
 	for name, c := range as.clusters {
-		if c.object != nil && name != as.cfg.Cluster {
+		if c.object != nil && c.guest() == nil && name != as.cfg.Cluster {
 			v.Clusters = append(v.Clusters, catalog.ActorCluster{Name: name, Domain: c.object.Trust.AppsDomain()})
 		}
 	}
@@ -267,7 +270,7 @@ func (as *actors) imported(a catalog.Actors, callers []*node) catalog.ActorImpor
 	export := as.remote[a][i.Owner]
 	switch c := as.clusters[i.Owner]; {
 	case i.Owner == as.cfg.Cluster || i.Owner == "":
-	case export == nil:
+	case export == nil || c.guest() != nil:
 		i.Problem = fmt.Sprintf("%s says that cluster %s owns the actor type %s, and that cluster exports no such type to this one", as.claims(a)[0].by, i.Owner, a)
 	default:
 		i.Allow, i.Draining = export.Allow, export.Actor.Draining

@@ -163,7 +163,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 			checkDirect(t, g, what)
 			checkAccess(t, g, what)
 			if is, want := serve(g), serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
-				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
+				t.Fatalf("%s: step by step and all at once differ:\n%s", what, is.unlike(want))
 			}
 			if r.IntN(5) == 0 {
 				raised := app([]string{"a", "b", "stranger"}[r.IntN(3)])

@@ -76,7 +76,7 @@ func (as *actors) bridgeSelection(n *node) *catalog.AppEndpoints {
 	}
 	s := &catalog.AppEndpoints{App: n.app, Source: catalog.Source{From: "spec.actors of the AppEndpoints of namespace " + n.app.Namespace}}
 	for _, name := range slices.Sorted(maps.Keys(as.clusters)) {
-		if c := as.clusters[name]; c.object != nil && name != as.cfg.Cluster {
+		if c := as.clusters[name]; c.object != nil && c.guest() == nil && name != as.cfg.Cluster {
 			s.Endpoints = append(s.Endpoints, catalog.Endpoint{
 				App: catalog.BridgeApp(n.app.Namespace, name), Routes: []catalog.RouteSpec{{Cluster: name, Weight: catalog.DefaultWeight}},
 			})

@@ -62,7 +62,7 @@ func (ss *selections) follow(app catalog.App, followed bool) {
 
 // reselect brings an app's selection up to date: its own object, or what its instances declare, or
 // the default that it follows.
-// An app that is neither here nor followed by anybody follows none.
+// An app that is neither here nor with a guest, nor followed by anybody, follows none.
 func (ss *selections) reselect(n *node) {
 	next := n.own
 	if next == nil {
@@ -71,7 +71,7 @@ func (ss *selections) reselect(n *node) {
 	if next == nil {
 		next = ss.declared(n)
 	}
-	if next == nil && (n.present() || n.followed) {
+	if next == nil && (n.present() || n.followed || len(n.guests) > 0) {
 		if d := ss.defaultOf(n.app); d != nil {
 			if n.selection != nil && n.selection.Default == d {
 				return

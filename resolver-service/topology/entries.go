@@ -16,11 +16,11 @@ func (vs *views) entry(caller, callee *node, index int32) *catalog.Entry {
 	prefer := endpoint.Locality.Prefers(vs.cfg.PreferZone)
 	if len(endpoint.Routes) == 0 && len(callee.remote) == 0 && (prefer == vs.cfg.PreferZone || callee.zones == nil) {
 		e := vs.localEntry(callee, rule)
-		e.Own = endpoint.For(caller.app)
+		e.Own = vs.own(caller, callee, endpoint)
 		return e
 	}
 	plan := endpoint.Plan(vs.cfg.Cluster, &callerReachability{vs, caller, callee, endpoint.WhenStale == catalog.Serve, prefer})
-	return &catalog.Entry{Plan: callee.share(plan), Rule: rule, Own: endpoint.For(caller.app)}
+	return &catalog.Entry{Plan: callee.share(plan), Rule: rule, Own: vs.own(caller, callee, endpoint)}
 }
 
 // maxShared bounds how many different plans of one app are kept for sharing.
@@ -102,7 +102,7 @@ func (w *callerReachability) Exporters() []string {
 	names := make([]string, 0, len(w.callee.remote))
 	for i := range w.callee.remote {
 		export := &w.callee.remote[i]
-		if c := w.clusters[export.cluster]; c.object != nil && export.allows(w.cfg.Cluster, w.caller.app) {
+		if c := w.clusters[export.cluster]; c.object != nil && c.guest() == nil && export.allows(w.cfg.Cluster, w.caller.app) {
 			names = append(names, export.cluster)
 		}
 	}
@@ -114,11 +114,23 @@ func (w *callerReachability) Remote(name string) catalog.Route {
 	switch {
 	case c == nil || c.object == nil:
 		return catalog.Route{State: catalog.UnknownCluster}
-	case !c.heard:
+	case c.guest() != nil:
+		return catalog.Route{State: catalog.GuestOnly}
+	}
+	return w.from(c)
+}
+
+// from is the route to a cluster that has an object.
+func (w *callerReachability) from(c *cluster) catalog.Route {
+	if !c.heard {
 		return catalog.Route{State: catalog.Unheard}
 	}
-	export := w.callee.remote.of(name)
-	if export == nil || !export.allows(w.cfg.Cluster, w.caller.app) {
+	var caller catalog.App // none: any without a selection
+	if w.caller != nil {
+		caller = w.caller.app
+	}
+	export := w.callee.remote.of(c.name)
+	if export == nil || !export.allows(w.cfg.Cluster, caller) {
 		return catalog.Route{State: catalog.NotExported}
 	}
 	var direct, gateway []string
@@ -143,7 +155,7 @@ func (w *callerReachability) Remote(name string) catalog.Route {
 	if !w.prefer {
 		r.Zones = nil
 	}
-	r.Ramp = w.ramps.percent(name, w.callee, w.serve)
+	r.Ramp = w.ramps.percent(c.name, w.callee, w.serve)
 	switch {
 	case r.State == catalog.Ready && c.damped:
 		r.State = catalog.Damped

@@ -18,7 +18,16 @@ type exportTo struct {
 func (g *Graph) allowedTo(c *ObjectChange) map[exportTo][]catalog.Allow {
 	all := map[exportTo][]catalog.Allow{}
 	add := func(cluster string, n *node) {
-		if n == nil || n.export == nil || cluster == g.cfg.Cluster {
+		if n == nil || cluster == g.cfg.Cluster {
+			return
+		}
+		if c := g.clusters[cluster]; c.guest() != nil {
+			if allow := g.guestCallers(n, c); len(allow) > 0 {
+				all[exportTo{cluster, n.app}] = allow
+			}
+			return
+		}
+		if n.export == nil {
 			return
 		}
 		for _, a := range n.export.Allow {

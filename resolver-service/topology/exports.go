@@ -26,10 +26,7 @@ func newExportTables(ns *nodes, as *actors) *exportTables {
 
 // toPeer is what a peer may know of an app, or nil.
 func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
-	if n.export == nil {
-		return nil
-	}
-	allow := allowTo(n.export.Allow, peer)
+	allow := x.allowedFrom(n, peer)
 	if len(allow) == 0 {
 		return nil
 	}
@@ -56,7 +53,7 @@ func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
 // exported tells whether some other cluster may call an app. An AppExport may be for callers of this
 // cluster alone, or for nobody.
 func (ns *nodes) exported(n *node) bool {
-	return n.export != nil && slices.ContainsFunc(n.export.Allow, func(a catalog.Allow) bool { return a.Outward(ns.cfg.Cluster) })
+	return ns.exportedToGuest(n) || n.export != nil && slices.ContainsFunc(n.export.Allow, func(a catalog.Allow) bool { return a.Outward(ns.cfg.Cluster) })
 }
 
 // allowTo are the callers in one cluster.
@@ -71,6 +68,9 @@ func allowTo(all []catalog.Allow, peer string) (allow []catalog.Allow) {
 
 // flushExports brings the gateway's table and the peers' views up to date.
 func (x *exportTables) flushExports(d *dirty, u *Update) {
+	if len(x.guests) > 0 || d.guests { // whose apps without a selection may call all apps that are present
+		maps.Copy(d.exports, d.presents)
+	}
 	backends := x.backendEdits(d.exports)
 	if len(backends) > 0 || len(d.tunnels) > 0 || d.all {
 		next := *x.gateway
@@ -113,6 +113,7 @@ func (x *exportTables) tunnels(d *dirty) map[string]catalog.Tunnels {
 		var edits []catalog.Edit[struct{}]
 		for n := range touched {
 			_, exported := c.exports[n]
+			exported = exported && (c.guest() == nil || n.takenBy(c))
 			edits = append(edits, catalog.Edit[struct{}]{App: n.app, Remove: !exported})
 		}
 		if next == nil {
@@ -150,7 +151,7 @@ func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*
 func (x *exportTables) everyExport(and map[*node]struct{}) map[*node]struct{} {
 	every := maps.Clone(and)
 	for _, n := range x.apps {
-		if n.export != nil {
+		if n.export != nil || len(x.guests) > 0 {
 			every[n] = struct{}{}
 		}
 	}

@@ -97,7 +97,7 @@ func (f Facts) Refuses(e *catalog.Endpoint, caller catalog.App) bool {
 func (f Facts) Apps() iter.Seq[catalog.App] {
 	return func(yield func(catalog.App) bool) {
 		for app, n := range f.g.apps {
-			if (len(n.instances) > 0 || len(n.remote) > 0) && !yield(app) {
+			if (len(n.instances) > 0 || len(f.Exporters(app)) > 0) && !yield(app) {
 				return
 			}
 		}
@@ -137,11 +137,17 @@ func (f Facts) Exports(cluster string, app, caller catalog.App) (exported, allow
 	return export != nil, export != nil && export.allows(f.g.cfg.Cluster, caller)
 }
 
-// Exporters are the clusters that export an app to this one.
+// Guest tells whether a cluster is a guest, which no route leads to.
+func (f Facts) Guest(cluster string) bool { return f.g.clusters[cluster].guest() != nil }
+
+// Exporters are the clusters that export an app to this one, without guests.
 func (f Facts) Exporters(app catalog.App) []string {
 	var names []string
 	if n := f.g.apps[app]; n != nil {
 		for i := range n.remote {
+			if f.Guest(n.remote[i].cluster) {
+				continue
+			}
 			names = append(names, n.remote[i].cluster)
 		}
 	}

@@ -16,6 +16,7 @@ type dirty struct {
 	peers      map[string]struct{}
 	callers    map[netip.Addr]struct{}         // who has the IP address
 	clusters   bool                            // Cluster objects
+	guests     bool                            // which of them are guests, or what these may do
 	actorTypes map[catalog.Actors]struct{}     // for peers
 	actors     map[string]struct{}             // namespaces, for their bridges
 	tunnels    map[*cluster]map[*node]struct{} // apps that are reached by a tunnel, or were
@@ -147,7 +148,7 @@ func (g *Graph) markAll(d *dirty) {
 		if n.selection != nil {
 			d.selections[n] = struct{}{}
 		}
-		if n.export != nil {
+		if n.export != nil || len(g.guests) > 0 {
 			d.exports[n] = struct{}{}
 		}
 	}

@@ -36,7 +36,8 @@ type nodes struct {
 	defaults map[string]*catalog.AppEndpoints // by namespace
 	unowned  map[string]map[*node]struct{}    // apps without a selection of their own, by namespace
 	counts   Stats
-	touched  []*node // whose instances a change has reached, each once
+	guests   map[*cluster]struct{} // clusters that join for a while
+	touched  []*node               // whose instances a change has reached, each once
 	dirty    dirty
 	saved    *saved // while Try looks ahead
 }
@@ -55,17 +56,19 @@ type node struct {
 	own        *catalog.AppEndpoints // the app's own selection
 	selection  *catalog.AppEndpoints // what the app may call: own, or declared, or by the default that it follows
 	export     *catalog.AppExport
-	consent    allowed         // callers of this cluster that export allows
-	remote     remotes         // who else has the app
-	callers    map[*node]int32 // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
-	view       *catalog.View   // nil without a selection
-	counted    bool            // in Stats.Apps
-	changed    bool            // it is among those touched
-	served     bool            // it has had ready instances
-	followed   bool            // somebody follows its view
-	out        bool            // it has lost its last ready instance; see noteOutage
-	outTold    bool            // events were told so
-	uses       map[string]int  // clusters that the view leads to, and by how many entries
+	consent    allowed               // callers of this cluster that export allows
+	remote     remotes               // who else has the app
+	guests     map[*cluster]struct{} // that may run it
+	takes      []guestTake           // of calls to it, in order
+	callers    map[*node]int32       // whose selection holds this app, and the endpoint's index; selfIndex for the app itself
+	view       *catalog.View         // nil without a selection
+	counted    bool                  // in Stats.Apps
+	changed    bool                  // it is among those touched
+	served     bool                  // it has had ready instances
+	followed   bool                  // somebody follows its view
+	out        bool                  // it has lost its last ready instance; see noteOutage
+	outTold    bool                  // events were told so
+	uses       map[string]int        // clusters that the view leads to, and by how many entries
 }
 
 // selfIndex marks the edge from an app to itself.
@@ -119,7 +122,7 @@ type cluster struct {
 
 // NewGraph makes an empty graph.
 func NewGraph(cfg Config) *Graph {
-	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}}
+	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}, guests: map[*cluster]struct{}{}}
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
 	as := newActors(ns)
@@ -194,7 +197,7 @@ func (n *node) present() bool {
 
 // release forgets an app that nothing refers to any more.
 func (ns *nodes) release(n *node) {
-	if !n.present() && !n.followed && len(n.remote) == 0 && len(n.callers) == 0 && ns.apps[n.app] == n {
+	if !n.present() && !n.followed && len(n.remote)+len(n.callers)+len(n.guests)+len(n.takes) == 0 && ns.apps[n.app] == n {
 		delete(ns.apps, n.app)
 		ns.unown(n, false)
 	}

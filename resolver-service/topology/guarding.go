@@ -63,7 +63,7 @@ func (as *accesses) exportChanged(app catalog.App) {
 
 // clusterChanged notes that a Cluster object is another, and what it was.
 func (as *accesses) clusterChanged(old, next *catalog.Cluster) {
-	if (old == nil) != (next == nil) || old != nil && old.Trust.AppsDomain() != next.Trust.AppsDomain() {
+	if (old == nil) != (next == nil) || old != nil && (old.Trust.AppsDomain() != next.Trust.AppsDomain() || (old.Guest == nil) != (next.Guest == nil)) {
 		as.dirty.clusters = true
 	}
 	as.notes.noteAll()
@@ -117,9 +117,9 @@ func (as *accesses) defaultHolds(caller, callee catalog.App) bool {
 	return slices.ContainsFunc(d.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && as.leadsHere(&e) })
 }
 
-func (as *accesses) leadsHere(e *catalog.Endpoint) bool {
+func (ns *nodes) leadsHere(e *catalog.Endpoint) bool {
 	for i := range e.Routes {
-		if as.isHere(e.Routes[i].Cluster) {
+		if ns.isHere(e.Routes[i].Cluster) {
 			return true
 		}
 	}
@@ -175,7 +175,7 @@ func (as *accesses) remote(app catalog.App) *catalog.RemoteCallers {
 	}
 	var all []catalog.RemoteCaller
 	for _, c := range as.clusters {
-		if c.object == nil {
+		if c.object == nil || c.guest() != nil { // the guest's apps are apps of this cluster
 			continue
 		}
 		for i := range n.export.Allow {

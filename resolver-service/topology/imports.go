@@ -117,6 +117,9 @@ func (im *imports) setRemote(c *cluster, n *node, export *PeerExport) {
 	for caller := range n.callers {
 		im.dirty.entry(caller, n)
 	}
+	if len(n.takes) > 0 {
+		im.dirty.present(n)
+	}
 	if c.tunnelled() && (old == nil) != (export == nil) {
 		im.dirty.tunnel(c, n)
 	}
@@ -138,14 +141,14 @@ func (e *PeerExport) same(o *PeerExport) bool {
 }
 
 // flushClusters brings the gateways of every cluster with an object up to date, and which of
-// them have not been heard.
+// them have not been heard. Guests are none of them: nobody is led there by a name.
 func (im *imports) flushClusters(d *dirty, u *Update) {
 	if !d.clusters && !d.all {
 		return
 	}
 	next := &catalog.Gateways{Domain: im.cfg.Domain, Addresses: map[string][]string{}, Apps: map[string][]catalog.AppGateway{}}
 	for name, c := range im.clusters {
-		if c.object == nil {
+		if c.object == nil || c.guest() != nil {
 			continue
 		}
 		next.Addresses[name] = c.object.Gateways

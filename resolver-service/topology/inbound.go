@@ -25,14 +25,22 @@ func (g *Graph) resolveFrom(cluster string, caller, app catalog.App) catalog.Dec
 	case cluster == g.cfg.Cluster:
 		d.Reason = fmt.Sprintf("%s is this cluster; ask without it", cluster)
 		return d
-	case n == nil || !g.exported(n):
+	case n != nil && g.clusters[cluster].guest() != nil:
+		d.Rule = catalog.Key{Kind: catalog.KindCluster, Name: cluster}.String() + ", spec.guest"
+		if !catalog.Allowed(g.guestCallers(n, g.clusters[cluster]), cluster, caller) {
+			d.Reason = fmt.Sprintf("%s is a guest, and %s is no app of it whose selection here leads to %s in this cluster", cluster, caller, app)
+			return d
+		}
+	case n == nil || n.export == nil || !g.exported(n):
 		d.Reason = fmt.Sprintf("no AppExport %s: this cluster exports the app to nobody", app)
 		return d
 	}
-	d.Rule = n.export.Source.Of(n.export.Key())
-	if !catalog.Allowed(n.export.Allow, cluster, caller) {
-		d.Reason = fmt.Sprintf("the AppExport does not allow %s of %s; add {cluster: %s, namespace: %s, app: %s} to its spec.allow", caller, cluster, cluster, caller.Namespace, caller.ID)
-		return d
+	if d.Rule == "" {
+		d.Rule = n.export.Source.Of(n.export.Key())
+		if !catalog.Allowed(n.export.Allow, cluster, caller) {
+			d.Reason = fmt.Sprintf("the AppExport does not allow %s of %s; add {cluster: %s, namespace: %s, app: %s} to its spec.allow", caller, cluster, cluster, caller.Namespace, caller.ID)
+			return d
+		}
 	}
 	ready := g.exports.exportable(n)
 	d.Routes = []catalog.RouteDecision{{RouteSpec: catalog.RouteSpec{Cluster: g.cfg.Cluster, Weight: catalog.DefaultWeight}, Ready: len(ready), Draining: int(n.draining)}}

@@ -52,7 +52,7 @@ func (t *Topology) Inventory() Inventory { return Inventory{t} }
 func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
 	err = v.t.ask(ctx, func(g *Graph) {
 		for app, n := range g.apps {
-			if n.present() || len(n.remote) > 0 {
+			if g.isKnown(n) {
 				all = append(all, app)
 			}
 		}
@@ -66,7 +66,7 @@ func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
 func (v Inventory) AppStates(ctx context.Context, apps []catalog.App) (all []AppState, err error) {
 	err = v.t.ask(ctx, func(g *Graph) {
 		for _, app := range apps {
-			if n := g.apps[app]; n != nil && (n.present() || len(n.remote) > 0) {
+			if n := g.apps[app]; n != nil && g.isKnown(n) {
 				all = append(all, g.state(n))
 			}
 		}
@@ -107,6 +107,9 @@ func (g *Graph) state(n *node) AppState {
 	for i := range n.remote {
 		r := &n.remote[i]
 		c := g.clusters[r.cluster]
+		if c.refuses(n.app) {
+			continue
+		}
 		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed, Versions: r.Versions.String()})
 	}
 	s.ExportedTo = g.exportedTo(n)
@@ -115,8 +118,14 @@ func (g *Graph) state(n *node) AppState {
 
 // exportedTo are the other clusters that an app's AppExport names, sorted; "*" for any.
 func (ns *nodes) exportedTo(n *node) (names []string) {
+	for c := range ns.guests {
+		if len(ns.guestCallers(n, c)) > 0 {
+			names = append(names, c.name)
+		}
+	}
 	if n.export == nil {
-		return nil
+		slices.Sort(names)
+		return names
 	}
 	for _, a := range n.export.Allow {
 		if a.Cluster == "" || a.Cluster == "*" {

@@ -57,7 +57,7 @@ func (v Inventory) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 		}
 		for _, n := range g.apps {
 			m.Apps = append(m.Apps, g.onMap(n))
-			if n.view != nil {
+			if n.view != nil && n.selection != nil {
 				m.Views = append(m.Views, ViewUpdate{n.app, n.view})
 			}
 		}

@@ -225,6 +225,9 @@ func randomChange(r *rand.Rand) Change {
 	case 4:
 		return deletes(catalog.Key{Kind: catalog.KindAppExport, Namespace: "shop", Name: id()})
 	case 5:
+		if r.IntN(3) == 0 {
+			return objects(randomGuest(r, name(), id))
+		}
 		return objects(&catalog.Cluster{Name: name(), AppGateways: appGateways(r), Gateways: []string{fmt.Sprintf("10.9.0.%d:15443", r.IntN(3))}, Network: []string{"", "net-1"}[r.IntN(2)], NetworkRanges: ranges(r), RampUp: time.Duration(r.IntN(3)) * 10 * second, Trust: catalog.Trust{AppDomain: []string{"", "one", "two"}[r.IntN(3)]}})
 	case 6:
 		return deletes(catalog.Key{Kind: catalog.KindCluster, Name: name()})
@@ -267,6 +270,24 @@ func randomChange(r *rand.Rand) Change {
 	}
 }
 
+// randomGuest is a cluster that joins for a while.
+func randomGuest(r *rand.Rand, name string, id func() string) *catalog.Cluster {
+	g := &catalog.Guest{Apps: []catalog.App{app(id())}}
+	if more := app(id()); more != g.Apps[0] {
+		g.Apps = append(g.Apps, more)
+	}
+	for range r.IntN(4) {
+		take := catalog.Take{App: g.Apps[r.IntN(len(g.Apps))]}
+		if caller := app(id()); r.IntN(2) == 0 && caller != take.App {
+			take.Caller = caller
+		} else {
+			take.Header = catalog.HeaderValue{Name: "x-dev", Value: id()}
+		}
+		g.Takes = append(g.Takes, take)
+	}
+	return &catalog.Cluster{Name: name, Tunnel: catalog.TunnelAccept, Guest: g}
+}
+
 // TestStepByStepIsAllAtOnce holds the incremental graph to one that is built afresh
 // from the same state, after every one of many random changes, and a look ahead to
 // what then happens.
@@ -307,8 +328,11 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 			checkDirect(t, g, what)
 			checkAccess(t, g, what)
 			ramping += len(g.ramps.all)
+			if is["wrong"] != "" {
+				t.Fatalf("%s: %s", what, is["wrong"])
+			}
 			if want := serve(w.afreshWith(config, g)); !reflect.DeepEqual(is, want) {
-				t.Fatalf("%s: step by step and all at once differ:\n%v\n%v", what, is, want)
+				t.Fatalf("%s: step by step and all at once differ:\n%s", what, is.unlike(want))
 			}
 			if change.Objects != nil {
 				compareEffects(t, what, expected, was, is)
@@ -350,6 +374,21 @@ func lookAhead(t *testing.T, g *Graph, change Change, what string) []Effect {
 // not depend on chance.
 type served map[string]string
 
+// unlike has what two differ in.
+func (s served) unlike(o served) (text string) {
+	for key := range s {
+		if s[key] != o[key] {
+			text += fmt.Sprintf("%s:\n  %s\n  %s\n", key, s[key], o[key])
+		}
+	}
+	for key := range o {
+		if _, both := s[key]; !both {
+			text += fmt.Sprintf("%s:\n  nothing\n  %s\n", key, o[key])
+		}
+	}
+	return text
+}
+
 func serve(g *Graph) served {
 	s := served{}
 	for _, from := range []string{"a", "b", "c", "d", "e", "stranger"} {
@@ -359,7 +398,12 @@ func serve(g *Graph) served {
 			if rule != catalog.SelfRule {
 				rule = ""
 			}
-			s[from+" "+a.ID] = fmt.Sprintf("%v %+v %v", e.Outcome(), e.Routes, rule)
+			s[from+" "+a.ID] = fmt.Sprintf("%v %+v %+v %v", e.Outcome(), e.Routes, e.Takes(), rule)
+			for _, r := range e.Routes {
+				if g.clusters[r.Cluster].guest() != nil && r.Usable() {
+					s["wrong"] += fmt.Sprintf("%s calls %s at guest %s without a take; ", from, a, r.Cluster)
+				}
+			}
 		}
 		s[from+" gateways"] = fmt.Sprint(v.Gateways.Addresses)
 	}
@@ -368,6 +412,11 @@ func serve(g *Graph) served {
 	}
 	for a, e := range g.exports.peers["east"].Exports.All() {
 		s["east "+a.ID] = fmt.Sprintf("%+v", *e)
+	}
+	for name, tunnels := range g.exports.gateway.Tunnels {
+		for a := range tunnels.Apps.All() {
+			s["tunnel "+name+" "+a.ID] = fmt.Sprint(tunnels.Heard)
+		}
 	}
 	for i := range 5 {
 		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
@@ -401,7 +450,7 @@ func compareEffects(t *testing.T, what string, foretold []Effect, was, is served
 				t.Fatalf("%s: %s changed unforetold\nfrom %s\nto   %s", what, key, was[key], is[key])
 			}
 			if routes(was[key]) == routes(is[key]) && said[key] {
-				t.Fatalf("%s: %s was foretold to change, and did not", what, key)
+				t.Fatalf("%s: %s was foretold to change, and did not: %s", what, key, was[key])
 			}
 		}
 	}

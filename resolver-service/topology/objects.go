@@ -110,6 +110,10 @@ func (ss *selections) deleteObject(key catalog.Key) {
 // the same place, are not computed again.
 func (ss *selections) setSelection(n *node, next *catalog.AppEndpoints) {
 	old := n.selection
+	if len(n.guests) > 0 {
+		ss.reachGuests(n)
+		defer ss.reachGuests(n)
+	}
 	if old != nil {
 		ss.disconnect(n, old)
 	}
@@ -207,10 +211,12 @@ func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
 		by.Gateways = ss.cfg.Tunnels
 		next = &by
 	}
+	was := c.guest()
 	c.object = next
 	if c.tunnelled() != tunnelled {
 		ss.dirty.tunnel(c)
 	}
+	ss.setGuest(c, was, c.guest())
 	now := ss.onNetwork(c)
 	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
 		ss.imports.networkChanged(c, now)
@@ -233,4 +239,7 @@ func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
 func (c *cluster) tunnelled() bool { return c.object != nil && c.object.Tunnel == catalog.TunnelAccept }
 
 // dirtyCluster marks every entry with a route through the cluster.
-func (ns *nodes) dirtyCluster(c *cluster) { c.eachCall(ns.dirty.entry) }
+func (ns *nodes) dirtyCluster(c *cluster) {
+	c.eachCall(ns.dirty.entry)
+	ns.guestChanged(c)
+}

@@ -152,7 +152,7 @@ func (rs *ramps) servedElsewhere(n *node, but string) bool {
 	}
 	for i := range n.remote {
 		export := &n.remote[i]
-		if c := rs.clusters[export.cluster]; export.cluster != but && export.ready() > 0 && c.object != nil && c.heard && !c.lapsed {
+		if c := rs.clusters[export.cluster]; export.cluster != but && export.ready() > 0 && c.object != nil && c.guest() == nil && c.heard && !c.lapsed {
 			return true
 		}
 	}

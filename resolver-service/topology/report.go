@@ -21,6 +21,7 @@ type ClusterReport struct {
 
 	Gateways []string // that lead to the app alone, also without a server name
 	Direct   bool     // instances there are reached without a gateway
+	Guest    bool     // it gets the calls that it takes, and no other
 	Shut     bool     // it dials this one, and callers here know no address of the gateway before its tunnels
 	Shared   []SharedGateway
 	Refused  Kept // addresses there that may not be called without a gateway
@@ -104,7 +105,7 @@ func (im *imports) reports(caller, app catalog.App) []ClusterReport {
 		if c.object == nil || name == im.cfg.Cluster {
 			continue
 		}
-		s := ClusterReport{Cluster: name, Heard: c.heard, Direct: im.onNetwork(c), Shut: c.tunnelled() && len(im.cfg.Tunnels) == 0}
+		s := ClusterReport{Cluster: name, Heard: c.heard, Direct: im.onNetwork(c), Guest: c.guest() != nil, Shut: c.tunnelled() && len(im.cfg.Tunnels) == 0}
 		for _, own := range c.object.AppGateways {
 			if own.App == app {
 				s.Gateways = append(s.Gateways, own.Address)

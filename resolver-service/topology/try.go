@@ -92,7 +92,7 @@ func (s *saved) restore(g *Graph) {
 	g.accesses.undeclared, g.actors.views = s.undeclared, s.actors
 	maps.Copy(g.accesses.followed, s.accesses)
 	for app, view := range s.views {
-		if n := g.apps[app]; n != nil && n.selection != nil && view != nil {
+		if n := g.apps[app]; n != nil && n.view != nil && view != nil {
 			n.view = view
 		}
 	}

@@ -13,11 +13,12 @@ type views struct {
 	*nodes
 	ramps  *ramps
 	open   *catalog.View                // of every app without a selection
+	taken  map[*node]struct{}           // apps without a selection whose calls guests take all
 	shared map[string]*catalog.Gateways // by the clusters they name
 }
 
 func newViews(ns *nodes, rs *ramps) *views {
-	vs := &views{nodes: ns, ramps: rs, shared: map[string]*catalog.Gateways{}}
+	vs := &views{nodes: ns, ramps: rs, taken: map[*node]struct{}{}, shared: map[string]*catalog.Gateways{}}
 	vs.open = &catalog.View{Open: ns.cfg.Open, Gateways: vs.gateways(nil), Rule: catalog.ClosedRule}
 	if ns.cfg.Open {
 		vs.open.Rule = catalog.DefaultRule
@@ -103,16 +104,22 @@ func hides(n, callee *node, e *catalog.Entry) bool { return e.Name() == n.app &&
 // count notes which clusters' gateways an entry leads to.
 func (n *node) count(e *catalog.Entry, by int) {
 	for i := range e.Routes {
-		r := &e.Routes[i]
-		if !r.Gateway {
-			continue
-		}
-		if n.uses == nil {
-			n.uses = map[string]int{}
-		}
-		if n.uses[r.Cluster] += by; n.uses[r.Cluster] == 0 {
-			delete(n.uses, r.Cluster)
-		}
+		n.countRoute(&e.Routes[i], by)
+	}
+	for i := range e.Takes() {
+		n.countRoute(&e.Takes()[i].Route, by)
+	}
+}
+
+func (n *node) countRoute(r *catalog.Route, by int) {
+	if !r.Gateway {
+		return
+	}
+	if n.uses == nil {
+		n.uses = map[string]int{}
+	}
+	if n.uses[r.Cluster] += by; n.uses[r.Cluster] == 0 {
+		delete(n.uses, r.Cluster)
 	}
 }
 
@@ -129,11 +136,12 @@ func (vs *views) flushOpen(d *dirty, u *Update) {
 		}
 		return
 	}
-	edits := vs.openEdits(d.presents)
-	if len(edits) > 0 || d.all {
-		vs.open = &catalog.View{Revision: u.Revision, Open: true, Entries: vs.open.Entries.With(edits...), Gateways: vs.open.Gateways, Rule: vs.open.Rule}
+	edits, gateways := vs.openEdits(d.presents), vs.gateways(slices.Sorted(maps.Keys(vs.guestNames())))
+	if len(edits) > 0 || d.all || !gateways.Equal(vs.open.Gateways) {
+		vs.open = &catalog.View{Revision: u.Revision, Open: true, Entries: vs.open.Entries.With(edits...), Gateways: gateways, Rule: vs.open.Rule}
 		u.Open = vs.open
 	}
+	vs.flushTaken(u)
 }
 
 func (vs *views) openEdits(touched map[*node]struct{}) []catalog.Edit[*catalog.Entry] {
@@ -146,7 +154,9 @@ func (vs *views) openEdits(touched map[*node]struct{}) []catalog.Edit[*catalog.E
 			}
 			continue
 		}
-		if next := vs.localEntry(n, catalog.Rule{}); !had || !old.Same(next) {
+		next := vs.localEntry(n, catalog.Rule{})
+		next.Own = withTakes(nil, vs.takes(nil, n))
+		if !had || !old.Same(next) {
 			edits = append(edits, catalog.Edit[*catalog.Entry]{App: n.app, Value: next})
 		}
 	}
