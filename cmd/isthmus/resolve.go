@@ -47,6 +47,9 @@ for how long. The exit code is 1 if the lookup is refused, or calls take a route
 With --probe the service connects to the endpoints that it found, as far as TLS, and tells the
 results: at most 16 endpoints, 2 s each. It has its own certificate then, not the caller's.
 
+A guest, such as a developer's laptop, takes some calls by a header. With --header name:value the
+answer is for a call that has it.
+
 Apps are namespace/app-id or app-id.namespace. Without a namespace the callee is looked for in the
 caller's, as daprd does. With --from CLUSTER:NAMESPACE/APP the caller runs in another cluster. Then it says whether this
 cluster exports the app to that caller, and what the gateway would do.
@@ -57,12 +60,14 @@ says whether that app's guard lets the caller in. The exit code is 1 if nothing 
 With --actor it says which cluster a call of that actor goes to, and why.`,
 		Example: `  isthmus explain --from shop/checkout orders
   isthmus explain --from shop/checkout orders --probe
+  isthmus explain --from shop/checkout orders --header x-dev:anna
   isthmus explain --from west:shop/checkout orders
   isthmus explain --from shop/checkout ledger.finance -o yaml
   isthmus explain --to shop/orders
   isthmus explain --from shop/checkout --inbound shop/orders
   isthmus explain --from shop/checkout --actor Cart/42`,
 	}
+	cmd.Flags().StringArray("header", nil, "of the call, name:value; may be repeated")
 	cmd.Flags().Bool("probe", false, "connect to what is found, as far as TLS")
 	to := cmd.Flags().String("to", "", "list who may call this app, "+bothForms)
 	inbound := cmd.Flags().String("inbound", "", "say whether this app's guard lets the caller in, "+bothForms)
@@ -122,6 +127,10 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 		if err != nil {
 			return misused(err)
 		}
+		headers, err := headersOf(cmd)
+		if err != nil {
+			return misused(err)
+		}
 		probe, _ := cmd.Flags().GetBool("probe") // resolve has no such flag
 		if probe && l.Cluster != "" {
 			return misused(errors.New("--probe connects to what callers here find; leave the cluster out of --from"))
@@ -129,7 +138,7 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 		var d *v1alpha1.Decision
 		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
 			d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
-				Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster,
+				Caller: wire.App(l.Caller), App: wire.App(l.App), Cluster: l.Cluster, Headers: headers,
 			})
 			if err != nil || !probe {
 				return err
@@ -157,6 +166,20 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 		return err
 	}
 	return cmd
+}
+
+// headersOf are the headers that a command names, if it has that flag.
+func headersOf(cmd *cobra.Command) (all []*v1alpha1.HeaderValue, err error) {
+	texts, _ := cmd.Flags().GetStringArray("header")
+	for _, text := range texts {
+		name, value, _ := strings.Cut(text, ":")
+		h := catalog.HeaderValue{Name: strings.ToLower(strings.TrimSpace(name)), Value: strings.TrimSpace(value)}
+		if err := h.Check(); err != nil {
+			return nil, fmt.Errorf("--header %q: want name:value, such as x-dev:anna: %w", text, err)
+		}
+		all = append(all, &v1alpha1.HeaderValue{Name: h.Name, Value: h.Value})
+	}
+	return all, nil
 }
 
 // printHint says which apps are meant where a lookup has failed that names an app which is not there.

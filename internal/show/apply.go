@@ -148,21 +148,23 @@ func briefly(d, other *v1alpha1.Decision) string {
 	return brief(d) + ": " + d.GetReason()
 }
 
-// brief is a decision in a few words: the clusters that its lookups reach, and how many of them.
+// brief is a decision in a few words: the clusters that its lookups reach, and how many of them, and
+// the calls that guests take.
 func brief(d *v1alpha1.Decision) string {
-	var shares []string
+	var shares, takes []string
 	for _, r := range d.GetRoutes() {
 		if shared(r) {
 			shares = append(shares, r.GetCluster()+" "+percent(r.GetShare()))
 		}
+		if r.GetTake() != "" {
+			takes = append(takes, "; guest "+r.GetCluster()+" takes "+r.GetTake())
+		}
 	}
-	switch {
-	case d.GetCluster() == "":
-		return d.GetOutcome()
-	case len(shares) > 0:
-		return d.GetOutcome() + ", " + strings.Join(shares, ", ")
+	where := d.GetCluster()
+	if len(shares) > 0 && where != "" {
+		where = strings.Join(shares, ", ")
 	}
-	return d.GetOutcome() + ", " + d.GetCluster()
+	return d.GetOutcome() + after(", ", where) + strings.Join(takes, "")
 }
 
 // percent is a share of more than 0 and less than 100 %, rounded but to neither.

@@ -113,6 +113,7 @@ func routes(w io.Writer, all []*v1alpha1.RouteDecision) error {
 		{"  ROUTE", true, func(r *v1alpha1.RouteDecision) string { return "  " + r.GetCluster() }},
 		{"PRIORITY", true, func(r *v1alpha1.RouteDecision) string { return number(r.GetPriority()) }},
 		{"WEIGHT", true, func(r *v1alpha1.RouteDecision) string { return number(r.GetWeight()) }},
+		{"TAKES", false, func(r *v1alpha1.RouteDecision) string { return r.GetTake() }},
 		{"READY", true, func(r *v1alpha1.RouteDecision) string { return number(r.GetReady()) }},
 		{"DRAINING", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetDraining(), "") }},
 		{"SHARDS", false, func(r *v1alpha1.RouteDecision) string { return unlessZero(r.GetShards(), "") }},

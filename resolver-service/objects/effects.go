@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,7 +36,7 @@ func objectsOf(writes []configstore.Write) (objects []catalog.Object) {
 func changeOf(writes []configstore.Write) (c topology.ObjectChange) {
 	for _, w := range writes {
 		if w.Object != nil {
-			c.Put = append(c.Put, w.Object)
+			addTo(&c, w.Object, time.Now())
 		} else {
 			c.Delete = append(c.Delete, w.Delete)
 		}
@@ -143,7 +144,7 @@ func compare(before, after *catalog.Decision) (what becomes, differs bool) {
 // taken are the routes that lookups take, by cluster.
 func taken(d *catalog.Decision) (all []catalog.RouteDecision) {
 	for _, r := range d.Routes {
-		if r.Share > 0 {
+		if r.Share > 0 || r.Take != "" { // also calls that a guest takes only with a header, or once it is heard
 			all = append(all, r)
 		}
 	}
@@ -152,5 +153,5 @@ func taken(d *catalog.Decision) (all []catalog.RouteDecision) {
 }
 
 func sameShare(a, b catalog.RouteDecision) bool {
-	return a.Cluster == b.Cluster && math.Abs(a.Share-b.Share) < 0.01
+	return a.Cluster == b.Cluster && a.Take == b.Take && math.Abs(a.Share-b.Share) < 0.01
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -27,6 +28,8 @@ type Feed struct {
 	// have empty selections in the topology until they are corrected or deleted. The follower's
 	// goroutine owns it.
 	failedClosed map[catalog.Key]bool
+
+	taking sync.Mutex // held while the topology is told something
 
 	sources <-chan struct{} // nil: nothing to wait for
 	ending  <-chan struct{} // closed when Run must end
@@ -89,9 +92,10 @@ func (f *Feed) Selections() []catalog.App {
 // take applies one change to the topology, and only then to the feed, all at once. So lookups
 // follow all that the feed shows.
 func (f *Feed) take(c configstore.Change) error {
-	change := &topology.ObjectChange{Full: c.Full, Delete: c.Deleted, Put: make([]catalog.Object, len(c.Objects))}
+	now := time.Now() // one moment for topology and feed, by which guests end
+	change := &topology.ObjectChange{Full: c.Full, Delete: slices.Clip(c.Deleted), Put: make([]catalog.Object, 0, len(c.Objects))}
 	for i := range c.Objects {
-		change.Put[i] = c.Objects[i].Object
+		addTo(change, c.Objects[i].Object, now)
 	}
 	for _, r := range c.Refused {
 		change.Keep = append(change.Keep, r.Key)
@@ -100,13 +104,15 @@ func (f *Feed) take(c configstore.Change) error {
 		return err
 	}
 	f.failClosed(c, change)
+	f.taking.Lock()
+	defer f.taking.Unlock()
 	// The topology answers until it ends, and its end ends the feed.
 	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
 	if err != nil {
 		return err
 	}
 	f.logOthers(c)
-	f.remember(c)
+	f.remember(c, now)
 	f.applied.Store(revision)
 	return nil
 }
@@ -161,20 +167,20 @@ func (f *Feed) logOthers(c configstore.Change) {
 	}
 }
 
-func (f *Feed) remember(c configstore.Change) {
+func (f *Feed) remember(c configstore.Change, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.set.Apply(c)
-	updateList(f, &f.clusters, catalog.KindCluster, c)
-	updateList(f, &f.instances, catalog.KindAppInstance, c)
+	updateList(f, &f.clusters, catalog.KindCluster, c, func(c *catalog.Cluster) bool { return !catalog.Ended(c, now) })
+	updateList(f, &f.instances, catalog.KindAppInstance, c, func(*catalog.AppInstance) bool { return true })
 }
 
 // updateList applies a change, which the feed's set has already, to the list of one kind. The
-// list stays sorted.
-func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
+// list stays sorted, and has those alone that count.
+func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change, counts func(T) bool) {
 	switch {
 	case c.Full:
-		list.Store(ofKind[T](f.set.All()))
+		list.Store(slices.DeleteFunc(ofKind[T](f.set.All()), func(o T) bool { return !counts(o) }))
 		return
 	case !touches(c, kind):
 		return
@@ -190,9 +196,12 @@ func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.K
 		}
 	}
 	for _, o := range ofKind[T](c.Objects) {
-		if at, there := place(o.Key()); there {
+		switch at, there := place(o.Key()); {
+		case there && counts(o):
 			next[at] = o
-		} else {
+		case there:
+			next = slices.Delete(next, at, at+1)
+		case counts(o):
 			next = slices.Insert(next, at, o)
 		}
 	}

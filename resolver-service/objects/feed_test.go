@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -78,7 +79,7 @@ func TestListsOfAKindAreWhatTheSetHas(t *testing.T) {
 		}
 		was, _ := f.instances.Load()
 		before := slices.Clone(was)
-		f.remember(c)
+		f.remember(c, time.Now())
 		placed, _ := f.instances.Load()
 		clusters, _ := f.clusters.Load()
 		if want := ofKind[*catalog.AppInstance](f.set.All()); !slices.Equal(placed, want) {

@@ -322,6 +322,11 @@ func (t *Topology) Stats() Stats { return *t.stats.Load() }
 
 // Resolve makes one lookup for a caller and says why it ended as it did.
 func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
+	return t.ResolveCall(caller, app, nil)
+}
+
+// ResolveCall is [Topology.Resolve] for a call with these headers, which guests may take.
+func (t *Topology) ResolveCall(caller, app catalog.App, headers []catalog.HeaderValue) catalog.Decision {
 	s := t.Subscribe(caller)
 	defer s.Close()
 	v, ok := s.View()
@@ -337,7 +342,7 @@ func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
 	if _, holds := v.Entries.Get(app); !holds && caller == app {
 		return resolveSelf(t, app, v.Revision)
 	}
-	return v.Explain(app)
+	return v.ExplainCall(app, headers)
 }
 
 // resolveSelf is rule 1 for an app without a selection of its own.

@@ -43,7 +43,13 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 	if req.GetCluster() != "" {
 		return s.resolveFromCluster(ctx, operator, req.GetCluster(), caller, app)
 	}
-	d := s.topology.Resolve(caller, app)
+	headers := make([]catalog.HeaderValue, len(req.GetHeaders()))
+	for i, h := range req.GetHeaders() {
+		if headers[i], err = wire.ParseHeader(h); err != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "header %d: %v", i, err)
+		}
+	}
+	d := s.topology.ResolveCall(caller, app, headers)
 	if operator {
 		if d.App != (catalog.App{}) {
 			app = d.App // which the caller may call by another name

@@ -30,7 +30,7 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 	for _, cluster := range report.Clusters {
 		i := slices.IndexFunc(d.Routes, func(r catalog.RouteDecision) bool { return r.Cluster == cluster.Cluster })
 		if i < 0 {
-			if !report.Everywhere {
+			if !report.Everywhere || cluster.Guest {
 				continue
 			}
 			i = len(d.Routes)
@@ -38,14 +38,14 @@ func (s *Server) addOperatorDetails(ctx context.Context, caller, app catalog.App
 				RouteSpec: catalog.RouteSpec{Cluster: cluster.Cluster, Priority: 1, Weight: catalog.DefaultWeight}, Reason: "no route: nothing heard from its resolver service yet",
 			})
 		}
-		if cluster.Heard && !cluster.Allowed {
+		if cluster.Heard && !cluster.Allowed && !cluster.Guest {
 			d.Routes[i].Reason = notExported(cluster, caller, app)
 		}
 		d.Routes[i].Reason += keptText("not called without a gateway", &cluster.Refused)
 		if s.cfg.Peer != nil {
 			d.Routes[i].Peer = s.cfg.Peer(cluster.Cluster)
 		}
-		if cluster.Allowed && !cluster.Direct {
+		if cluster.Allowed && !cluster.Direct && !cluster.Guest {
 			d.Routes[i].Unnamed = unnamed(cluster, report.Unnamed)
 		}
 	}
