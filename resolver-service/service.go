@@ -285,7 +285,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("shared instances", s.sources.shared.Run)
 	}
 	core.Start("config store", s.feed.Run)
-	core.Start("guests", s.resolver.objects.RunGuests)
+	core.Start("guests", s.feed.RunGuests)
 	core.Start("identity of the config store", func(ctx context.Context) error { return s.storeIdentity.Follow(ctx, s.store, s.feed.Follower()) })
 	core.Start("settling", func(ctx context.Context) error {
 		s.sources.settle(ctx, s.links.Settled(), s.topology)

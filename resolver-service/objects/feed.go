@@ -19,7 +19,8 @@ import (
 type Feed struct {
 	topology  *topology.Topology
 	follower  *configstore.Follower
-	clusters  live.Value[[]*catalog.Cluster]
+	stored    live.Value[[]*catalog.Cluster]
+	clusters  live.Value[[]*catalog.Cluster] // those of stored that count
 	instances live.Value[[]*catalog.AppInstance]
 	applied   live.Value[uint64] // the topology's revision after each change
 	log       *slog.Logger
@@ -71,7 +72,10 @@ func (f *Feed) Status() configstore.Status {
 // Follower is the state of the follower, which can be followed.
 func (f *Feed) Follower() *live.Value[configstore.Status] { return f.follower.Status() }
 
-// Clusters returns the Cluster objects, which can be followed.
+// Stored returns the Cluster objects, which can be followed, also those of guests whose time is over.
+func (f *Feed) Stored() *live.Value[[]*catalog.Cluster] { return &f.stored }
+
+// Clusters returns the Cluster objects that count, which can be followed.
 func (f *Feed) Clusters() *live.Value[[]*catalog.Cluster] { return &f.clusters }
 
 // Instances returns the AppInstance objects, which can be followed. The source of static
@@ -171,16 +175,19 @@ func (f *Feed) remember(c configstore.Change, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.set.Apply(c)
-	updateList(f, &f.clusters, catalog.KindCluster, c, func(c *catalog.Cluster) bool { return !catalog.Ended(c, now) })
-	updateList(f, &f.instances, catalog.KindAppInstance, c, func(*catalog.AppInstance) bool { return true })
+	updateList(f, &f.stored, catalog.KindCluster, c)
+	updateList(f, &f.instances, catalog.KindAppInstance, c)
+	if c.Full || touches(c, catalog.KindCluster) {
+		f.clusters.Store(f.counting(now))
+	}
 }
 
 // updateList applies a change, which the feed's set has already, to the list of one kind. The
-// list stays sorted, and has those alone that count.
-func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change, counts func(T) bool) {
+// list stays sorted.
+func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.Kind, c configstore.Change) {
 	switch {
 	case c.Full:
-		list.Store(slices.DeleteFunc(ofKind[T](f.set.All()), func(o T) bool { return !counts(o) }))
+		list.Store(ofKind[T](f.set.All()))
 		return
 	case !touches(c, kind):
 		return
@@ -196,12 +203,9 @@ func updateList[T catalog.Object](f *Feed, list *live.Value[[]T], kind catalog.K
 		}
 	}
 	for _, o := range ofKind[T](c.Objects) {
-		switch at, there := place(o.Key()); {
-		case there && counts(o):
+		if at, there := place(o.Key()); there {
 			next[at] = o
-		case there:
-			next = slices.Delete(next, at, at+1)
-		case counts(o):
+		} else {
 			next = slices.Insert(next, at, o)
 		}
 	}

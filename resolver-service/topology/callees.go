@@ -107,7 +107,8 @@ func (as *accesses) callee(app catalog.App, revision uint64) Callee {
 		})
 	}
 	for _, remote := range c.Access.Remote.All() {
-		c.Callers = append(c.Callers, CallerRule{remote, n.export.Source.Of(n.export.Key()), false})
+		_, rule := as.remoteRule(n, remote.Cluster)
+		c.Callers = append(c.Callers, CallerRule{remote, rule, false})
 	}
 	return c
 }

@@ -95,7 +95,10 @@ func (g *Graph) fence(n *node) Fence {
 	}
 	f.Callers = slices.SortedFunc(maps.Values(callers), func(a, b Workload) int { return a.App.Compare(b.App) })
 	if f.Remote = g.accesses.remote(n.app).All(); len(f.Remote) > 0 {
-		rules[n.export.Key()] = struct{}{}
+		for _, r := range f.Remote {
+			key, _ := g.remoteRule(n, r.Cluster)
+			rules[key] = struct{}{}
+		}
 		f.addDirect(g)
 	}
 	f.Rules = slices.SortedFunc(maps.Keys(rules), catalog.Key.Compare)

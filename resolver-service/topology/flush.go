@@ -104,6 +104,11 @@ func (g *Graph) flush() Update {
 	g.exports.flushExports(&d, &u)
 	g.owners.flushCallers(&d, &u)
 	g.imports.flushClusters(&d, &u)
+	if len(g.guests) > 0 || d.guests {
+		for n := range d.exports {
+			g.accesses.exportChanged(n.app)
+		}
+	}
 	g.accesses.flush(d.all, d.presents, &u)
 	g.actors.flush(&d, &u)
 	g.views.renumberOpen(&u)

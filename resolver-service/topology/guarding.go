@@ -170,12 +170,12 @@ func (as *accesses) consented(app catalog.App, callers []catalog.App) []catalog.
 // object.
 func (as *accesses) remote(app catalog.App) *catalog.RemoteCallers {
 	n := as.apps[app]
-	if n == nil || n.export == nil {
+	if n == nil {
 		return nil
 	}
-	var all []catalog.RemoteCaller
+	all := as.guestsLetIn(n)
 	for _, c := range as.clusters {
-		if c.object == nil || c.guest() != nil { // the guest's apps are apps of this cluster
+		if n.export == nil || c.object == nil || c.guest() != nil {
 			continue
 		}
 		for i := range n.export.Allow {

@@ -190,6 +190,29 @@ func (ns *nodes) mayCall(caller, callee *node) bool {
 	return ok && index != selfIndex && ns.leadsHere(&caller.selection.Endpoints[index])
 }
 
+// guestsLetIn are the apps of guests that the guard of an app lets in: where it lets in the apps of this
+// cluster that they are. Each guest has certificates of a trust domain of its own.
+func (as *accesses) guestsLetIn(n *node) (all []catalog.RemoteCaller) {
+	for c := range as.guests {
+		for _, a := range as.guestCallers(n, c) {
+			caller := catalog.App{Namespace: a.Namespace, ID: a.App}
+			opens := as.apps[caller].selection == nil || as.selects(n.app, caller)
+			if domain := c.object.Trust.AppsDomain(); domain != "" && opens && as.consents(n.app, caller) {
+				all = append(all, catalog.RemoteCaller{Cluster: c.name, Domain: domain, Namespace: a.Namespace, App: a.App})
+			}
+		}
+	}
+	return all
+}
+
+// remoteRule names the object that lets a caller of another cluster in.
+func (ns *nodes) remoteRule(n *node, cluster string) (catalog.Key, string) {
+	if c := ns.clusters[cluster]; c.guest() != nil {
+		return c.object.Key(), c.object.Source.Of(c.object.Key())
+	}
+	return n.export.Key(), n.export.Source.Of(n.export.Key())
+}
+
 // allowedFrom are the callers of a peer that may call an app here.
 func (ns *nodes) allowedFrom(n *node, peer string) []catalog.Allow {
 	if c := ns.clusters[peer]; c.guest() != nil {

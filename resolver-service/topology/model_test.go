@@ -285,7 +285,7 @@ func randomGuest(r *rand.Rand, name string, id func() string) *catalog.Cluster {
 		}
 		g.Takes = append(g.Takes, take)
 	}
-	return &catalog.Cluster{Name: name, Tunnel: catalog.TunnelAccept, Guest: g}
+	return &catalog.Cluster{Name: name, Tunnel: catalog.TunnelAccept, Trust: catalog.Trust{AppDomain: []string{"", "guest"}[r.IntN(2)]}, Guest: g}
 }
 
 // TestStepByStepIsAllAtOnce holds the incremental graph to one that is built afresh
