@@ -15,8 +15,8 @@ type View struct {
 }
 
 // Find is the lookup that daprd waits for. It returns an entry that has an address, or a refusal by
-// rule 3 or 6. The entry of an app that guests alone have, for some calls, has no address. Find does no
-// I/O, takes no lock and allocates nothing when it succeeds.
+// rule 3 or 6. An entry for calls that guests alone take has no address. Find does no I/O, takes no
+// lock and allocates nothing when it succeeds.
 func (v *View) Find(app App) (*Entry, error) {
 	e, ok := v.Entries.Get(app)
 	switch {

@@ -32,8 +32,8 @@ type takePicker struct {
 	next  balancer.Picker
 }
 
-// Pick sends a call to the first guest that takes it and can. A call that did not succeed there goes on
-// as if no guest took it.
+// Pick sends a call to the first guest that takes it and can. A call that failed there goes on as if
+// no guest took it.
 func (p *takePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if call, ok := info.Ctx.Value(madeKey{}).(*madeCall); ok && call.attempts.Load() > 0 {
 		return p.next.Pick(info)
