@@ -59,7 +59,7 @@ generate: helm
 
 # Staticcheck, govulncheck and the code generators are Go tools, pinned in tools/go.mod.
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
-MODULES := . $(DAPRD_MODULE) tools tests/sdks/go tests/sdks/workflow
+MODULES := . $(DAPRD_MODULE) tools tests/sdks/go tests/sdks/workflow examples/quickstart/go
 
 # What links more packages than that has the clients of clouds in it, which take minutes to
 # compile for another system or for fuzzing.

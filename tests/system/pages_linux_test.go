@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
 var block = regexp.MustCompile("(?ms)^```(sh|console)\n(.*?)^```$")
@@ -80,6 +82,41 @@ func TestTheTutorialOfTwoClusters(t *testing.T) {
 	out := typeIn(t, script.String())
 	if !slices.Contains(lines(out), "hello from east") {
 		t.Errorf("no answer\n%s", out)
+	}
+}
+
+// TestTheQuickstart types docs/tutorials/quickstart.md: the apps of each language, one in each cluster.
+func TestTheQuickstart(t *testing.T) {
+	t.Parallel()
+	programstest.Need(t, "node", "python3")
+	modules, err := filepath.Abs("../../bin/dapr-js/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, modcache, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
+	script := fmt.Sprintf("export NODE_PATH=%s GOCACHE=%s GOMODCACHE=%s\n", modules, cache, modcache)
+	page := pageText(t, "docs/tutorials/quickstart.md")
+	languages := 0
+	for _, found := range block.FindAllStringSubmatch(page, -1) {
+		for _, line := range lines(found[2]) {
+			command := strings.TrimPrefix(line, "$ ")
+			script += untilDone(command)
+			languages += strings.Count(command, "./run ")
+		}
+	}
+	_, printed, _ := strings.Cut(page, "```text\n")
+	printed, _, _ = strings.Cut(printed, "```")
+	out := typeIn(t, script)
+	for _, line := range lines(printed) {
+		for _, line := range []string{line, strings.Replace(line, "passed", "received", 1)} { // by the callee
+			if n := strings.Count(out, line+"\n"); n != languages {
+				t.Errorf("%q is printed %d times, want %d\n%s", line, n, languages, out)
+			}
+		}
 	}
 }
 
@@ -151,7 +188,7 @@ func repository(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	must(os.CopyFS(example, os.DirFS("../../examples/two-clusters")))
+	must(os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../../examples")))
 	for _, made := range []string{"certs", "log", "run", "west/data", "east/data"} { // by somebody who tried it here
 		must(os.RemoveAll(filepath.Join(example, made)))
 	}
