@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,17 @@ func TestADaprdOfYourOwn(t *testing.T) {
 			t.Errorf("go.mod lacks %s:\n%s", line, o.read("go.mod"))
 		}
 	}
+	linked := func(packages ...string) (modules []string) {
+		modules = strings.Fields(o.go_(append([]string{"list", "-tags", "stablecomponents", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}"}, packages...)...))
+		slices.Sort(modules)
+		return slices.Compact(modules)
+	}
+	own := linked("github.com/dapr/dapr/cmd/daprd/app")
+	if more := slices.DeleteFunc(linked("."), func(m string) bool {
+		return slices.Contains(own, m) || strings.HasPrefix(m, isthmus) || m == "example.com/outside"
+	}); !slices.Equal(more, []string{"go.etcd.io/bbolt"}) { // as docs/explanation/architecture.md says
+		t.Errorf("a daprd links %v of Isthmus beyond Dapr's own", more)
+	}
 	for _, program := range shown[1:] {
 		o.write("main.go", program)
 		o.go_("mod", "tidy")
@@ -88,15 +100,15 @@ func TestADaprdOfYourOwn(t *testing.T) {
 // release is one of Dapr's, with the modules that go with it.
 type release struct{ dapr, contrib, kit, durabletask, redis string }
 
-// releases are those that are supported. Where the proxies of some networks lack what Dapr's go.mod
-// names, they have the nearest version.
+// releases are those that are supported. Where proxies lack a version that Dapr's go.mod names, or one
+// of a module that that needs, they have the nearest one.
 var releases = []release{
 	{"1.17.0", "1.17.3", "0.17.0", "0.11.0", "9.6.3"},
 	{"1.17.5", "1.17.3", "0.17.0", "0.11.0", "9.6.3"},
 	{"1.18.0", "1.18.3", "0.18.2", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
 	{"1.18.1", "1.18.3", "0.18.2", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
 	{"1.18.2", "1.18.3", "0.18.2", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
-	{"1.18.3", "1.18.4", "0.18.3", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
+	{"1.18.3", "1.18.3", "0.18.3", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
 }
 
 // row is the release in the table of the page.
@@ -274,6 +286,13 @@ func (w *world) partsAreLeftOut(t *testing.T, dapr string) {
 				return nil
 			})
 			w.say(t, "daprd "+dapr+" "+want)
+			meshtest.Eventually(t, meshtest.Patience, func() error {
+				out := w.isthmus(t, w.west, "", "calls", "shop/orders", "-o", "json")
+				if unseen := strings.Contains(out, "are without it"); unseen != (without != "dialer") {
+					return fmt.Errorf("operators read that no guard sees the calls of orders: %t\n%s", unseen, out)
+				}
+				return nil
+			})
 			if lost := strings.Count(orders.Tail(1000), "has no hook"); lost > 0 != (without == "hooks") {
 				t.Errorf("the log says %d times that gRPC lacks a hook", lost)
 			}

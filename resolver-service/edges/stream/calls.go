@@ -117,7 +117,7 @@ func (o Observers) Blind() string {
 	case all == 0:
 		return "no sidecar of it is connected here"
 	case o[guardUnsaid] > 0:
-		return fmt.Sprintf("%d of %d sidecars don't say whether the guard is loaded; they are older than this service, or have just started", o[guardUnsaid], all)
+		return fmt.Sprintf("%d of %d sidecars don't say whether the guard is loaded; they are older than this service, are without it, or have just started", o[guardUnsaid], all)
 	}
 	return ""
 }
