@@ -1,7 +1,10 @@
 package nameresolution
 
 import (
+	"os"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -260,4 +263,62 @@ func FuzzConfig(f *testing.F) {
 		_, _ = parseConfig(m{key: v, "cluster": "west", "resolver": "127.0.0.1:1"})
 		_, _ = parseConfig(map[any]any{key: v})
 	})
+}
+
+// The page has each key once, and no other.
+func TestThePageHasEveryKey(t *testing.T) {
+	page, err := os.ReadFile("../docs/reference/sidecar.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Every key\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var documented []string
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		above := ""
+		for _, key := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+			name := key[1]
+			if strings.HasPrefix(name, ".") { // beside the one before it
+				name = above + name
+			} else if at := strings.LastIndex(name, "."); at > 0 {
+				above = name[:at]
+			}
+			documented = append(documented, name)
+		}
+	}
+	want := keysOf("", reflect.TypeFor[config]())
+	slices.Sort(documented)
+	slices.Sort(want)
+	if !slices.Equal(documented, want) {
+		t.Errorf("the page has %q,\nthe code %q", documented, want)
+	}
+	if !strings.Contains(table, "`"+DefaultResolveTimeout.String()+"`") || !strings.Contains(table, "`"+catalog.DefaultDomain+"`") || !strings.Contains(table, "`"+identity.SystemNamespace+"`") {
+		t.Error("the page lacks a default")
+	}
+}
+
+// keysOf are the keys that a configuration may have. Sentry's stand on the service's page.
+func keysOf(prefix string, of reflect.Type) (keys []string) {
+	for field := range of.Fields() {
+		key := field.Tag.Get("json")
+		at, _, _ := strings.Cut(prefix+key, ",")
+		typ := field.Type
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		switch {
+		case key == "" || key == "-":
+		case at == "identity.sentry":
+			keys = append(keys, at+".address")
+		case typ.Kind() == reflect.Struct:
+			keys = append(keys, keysOf(at+".", typ)...)
+		default:
+			keys = append(keys, at)
+		}
+	}
+	return keys
 }

@@ -55,7 +55,7 @@ func main() {
 	}
 }
 
-// assemble writes the patch: a folder for each repository of Dapr. module is the directory of the
+// assemble writes the patch: a folder for each of Dapr's repositories. module is the directory of the
 // module components/daprd.
 func assemble(module, out string) error {
 	root := filepath.Join(module, "..", "..")
@@ -101,7 +101,30 @@ func assemble(module, out string) error {
 			return err
 		}
 	}
+	if err := docsPage(to(inContrib, "README.md"), filepath.Join(out, "docs")); err != nil {
+		return err
+	}
 	return registration(module, filepath.Join(out, "dapr"))
+}
+
+// docsPage writes the resolver's page for Dapr's documentation, from the one beside the code.
+func docsPage(readme, to string) error {
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	title, body, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
+	return write(filepath.Join(to, "daprdocs/content/en/reference/components-reference/supported-name-resolution/nr-isthmus.md"), fmt.Appendf(nil, `---
+type: docs
+title: %[1]q
+linkTitle: %[1]q
+description: "Detailed information on the %[1]s name resolution component"
+---
+%s
+## Related links
+
+- [Service invocation building block]({{< ref service-invocation >}})
+`, title, body))
 }
 
 // registration writes the file that registers the resolver in daprd, as that of another one does.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -8,10 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	nr "github.com/dapr/components-contrib/nameresolution"
+	"github.com/dapr/kit/logger"
 	"github.com/santhosh-tekuri/jsonschema/v5"
 	"sigs.k8s.io/yaml"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/components/daprd/upstream/isthmus"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
@@ -110,5 +116,60 @@ func TestTheExampleOfThePage(t *testing.T) {
 		if f.required == "true" && !strings.Contains(string(page), f.name+":") {
 			t.Errorf("the example lacks %s", f.name)
 		}
+	}
+}
+
+// Two sidecars with certificates find each other by the service of their cluster, and get nothing from
+// that of another one.
+func TestOverMutualTLS(t *testing.T) {
+	programstest.World(t, "isthmus")
+	s, err := sandbox.New(t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	authority, err := sandbox.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := s.Service(t.Context(), sandbox.ServiceOptions{Cluster: "west", Gateway: sandbox.NoGateway, Authority: authority})
+	programstest.OrSkip(t, err)
+	started := func(id, address, cluster string) nr.Resolver {
+		dir := t.TempDir()
+		cert, key, err := authority.Leaf(sandbox.AppTrustDomain, catalog.App{Namespace: "shop", ID: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string][]byte{"cert": cert, "key": key, "ca": authority.Anchors()} {
+			if err := write(filepath.Join(dir, name), text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := isthmus.NewResolver(logger.NewLogger("test"))
+		if err := r.Init(t.Context(), nr.Metadata{
+			Instance: nr.Instance{AppID: id, Namespace: "shop", Address: address, DaprInternalPort: 3502},
+			Configuration: map[string]string{
+				"resolver": service.Resolver, "cluster": cluster, "resolveTimeout": "10s",
+				"certFile": filepath.Join(dir, "cert"), "keyFile": filepath.Join(dir, "key"), "caFile": filepath.Join(dir, "ca"),
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close() })
+		return r
+	}
+	checkout := started("checkout", "127.0.0.1", "west")
+	started("orders", "127.0.0.2", "west")
+	orders := nr.ResolveRequest{ID: "orders", Namespace: "shop", Port: 3502}
+	var got string
+	for end := time.Now().Add(time.Minute); got != "127.0.0.2:3502"; time.Sleep(10 * time.Millisecond) {
+		if got, err = checkout.ResolveID(t.Context(), orders); time.Now().After(end) {
+			t.Fatalf("orders is at %q (%v)", got, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if got, err := started("stray", "127.0.0.3", "east").ResolveID(ctx, orders); err == nil || !strings.Contains(err.Error(), "want /ns/isthmus-system/isthmus-east") {
+		t.Errorf("the service of west answers a sidecar of east: %q, %v", got, err)
 	}
 }

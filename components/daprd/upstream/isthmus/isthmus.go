@@ -112,6 +112,7 @@ type Resolver struct {
 
 	view  atomic.Pointer[catalog.View] // nil before the first
 	first chan struct{}                // closed with the first view
+	lost  atomic.Pointer[error]        // why there is no stream; nil while there is one
 
 	conn    *grpc.ClientConn // nil before Init
 	end     context.CancelFunc
@@ -144,7 +145,7 @@ func (r *Resolver) Init(_ context.Context, md nameresolution.Metadata) error {
 	}
 	r.own = net.JoinHostPort(ip.Unmap().String(), strconv.Itoa(md.Instance.DaprInternalPort))
 
-	r.conn, err = grpc.NewClient(r.Resolver, grpc.WithTransportCredentials(r.credentials()),
+	r.conn, err = grpc.NewClient(r.settings.Resolver, grpc.WithTransportCredentials(r.credentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxViewBytes)))
 	if err != nil {
@@ -156,14 +157,21 @@ func (r *Resolver) Init(_ context.Context, md nameresolution.Metadata) error {
 	return nil
 }
 
-// follow keeps the stream open until ctx ends.
+// follow keeps the stream open until ctx ends. It logs an outage once, and its end.
 func (r *Resolver) follow(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(0))
-	_ = backoff.RetryNotify(func() error { return r.watch(ctx, wait.Reset) }, backoff.WithContext(wait, ctx),
-		func(err error, next time.Duration) {
-			r.logger.Warnf("lost the resolver service at %s; answering from the last view, trying again in %s: %v", r.Resolver, next, err)
-		})
+	heard := func() {
+		wait.Reset()
+		if r.lost.Swap(nil) != nil {
+			r.logger.Infof("the resolver service at %s is back", r.settings.Resolver)
+		}
+	}
+	_ = backoff.RetryNotify(func() error { return r.watch(ctx, heard) }, backoff.WithContext(wait, ctx), func(err error, _ time.Duration) {
+		if r.lost.Swap(&err) == nil {
+			r.logger.Warnf("lost the resolver service at %s; answering from the last view, reconnecting: %v", r.settings.Resolver, err)
+		}
+	})
 }
 
 // watch publishes the views of one stream, which registers this sidecar for as long as it lives.
@@ -233,7 +241,11 @@ func (r *Resolver) ResolveID(ctx context.Context, req nameresolution.ResolveRequ
 		case <-r.first:
 			view = r.view.Load()
 		case <-ctx.Done():
-			return "", fmt.Errorf("not ready: %s has no view from the resolver service at %s yet: %w", r.self, r.Resolver, ctx.Err())
+			err := ctx.Err()
+			if lost := r.lost.Load(); lost != nil {
+				err = errors.Join(err, *lost)
+			}
+			return "", fmt.Errorf("not ready: %s has no view from the resolver service at %s yet: %w", r.self, r.settings.Resolver, err)
 		}
 	}
 	entry, err := view.Find(app)
