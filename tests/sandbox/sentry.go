@@ -30,6 +30,7 @@ type SentryOptions struct {
 	Host        string // where it listens; 127.0.0.1 by default
 	// Lifetime is how long a certificate lasts, such as "1m"; Dapr's default where empty.
 	Lifetime    string
+	JWKS        string // that tokens are checked by; empty: nobody needs one
 	Credentials string // directory with ca.crt, issuer.crt and issuer.key of the Authority; made by default
 }
 
@@ -45,6 +46,9 @@ func (o *SentryOptions) configuration() []byte {
 	more := ""
 	if o.Lifetime != "" {
 		more = ", workloadCertTTL: " + o.Lifetime + ", allowedClockSkew: 1s"
+	}
+	if o.JWKS != "" {
+		more += fmt.Sprintf(", tokenValidators: [{name: jwks, options: {source: '%s'}}]", o.JWKS)
 	}
 	return fmt.Appendf(nil, sentryConfig, more)
 }

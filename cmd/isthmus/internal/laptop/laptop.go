@@ -212,18 +212,21 @@ func (g *guest) newSource(ctx context.Context, roots string, certificate []byte,
 func (g *guest) dialHost() error {
 	conn, err := grpc.NewClient("passthrough:///"+g.host.GetCluster(), grpc.WithTransportCredentials(g.source.PeerCredentials(g.host.GetCluster())),
 		grpc.WithAuthority(catalog.Domain(g.host.GetDomain()).PeerHost(g.host.GetCluster())), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (conn net.Conn, err error) {
-			for _, gateway := range g.host.GetGateways() {
-				if conn, err = new(net.Dialer).DialContext(ctx, "tcp", gateway); err == nil {
-					return conn, nil
-				}
-			}
-			return nil, err
-		}))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (conn net.Conn, err error) { return g.dial(ctx) }))
 	if err == nil {
 		g.calls = v1alpha1.NewGuestsClient(conn)
 	}
 	return err
+}
+
+// dial connects to the first gateway that answers.
+func (g *guest) dial(ctx context.Context) (conn net.Conn, err error) {
+	for _, gateway := range g.host.GetGateways() {
+		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", gateway); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
 }
 
 // askWithin is how long the host has for an answer.
@@ -286,17 +289,32 @@ func (g *guest) run(ctx context.Context, failed <-chan error) error {
 			return fmt.Errorf("the sidecar has ended by itself (%v)", s.err)
 		case <-look.C:
 			if err := g.follow(ctx); g.turnedAway(err) {
-				_, _ = fmt.Fprintf(g.Out, "cluster %s has this guest no longer: %s\n", g.host.GetCluster(), status.Convert(err).Message())
+				_, _ = fmt.Fprintf(g.Out, "cluster %s has this guest no longer: its time is over there, or an operator has deleted its Cluster object\n", g.host.GetCluster())
 				return nil
 			}
 		}
 	}
 }
 
-// turnedAway tells whether the host has no such guest, and not only no answer. A certificate that is no longer
-// accepted says so in an alert of TLS.
+// turnedAway tells whether the host has no such guest, after a call that failed. A host that accepts the
+// certificate no longer says so by an alert of TLS, which gRPC may lose: so this asks for the alert alone.
 func (g *guest) turnedAway(err error) bool {
-	return status.Code(err) == codes.FailedPrecondition || err != nil && strings.Contains(err.Error(), "bad certificate")
+	if err == nil || status.Code(err) == codes.FailedPrecondition {
+		return err != nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin/2)
+	defer cancel()
+	raw, err := g.dial(ctx)
+	if err != nil {
+		return false
+	}
+	defer raw.Close()
+	_ = raw.SetDeadline(time.Now().Add(askWithin / 2)) // the read below says if it can't be set
+	conn, _, err := g.source.PeerCredentials(g.host.GetCluster()).ClientHandshake(ctx, catalog.Domain(g.host.GetDomain()).PeerHost(g.host.GetCluster()), raw)
+	if err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	return err != nil && strings.Contains(err.Error(), "tls: bad certificate")
 }
 
 // leave tells the host that the guest goes. The host ends the connection, perhaps before its answer is here.
