@@ -15,3 +15,12 @@ func TestEveryMethodOfOperatorsTakesAVerb(t *testing.T) {
 		}
 	}
 }
+
+// TestAGuestIsInvitedByWhoMayWrite, since the invitation says whose calls it takes.
+func TestAGuestIsInvitedByWhoMayWrite(t *testing.T) {
+	for verb, req := range map[string]*v1alpha1.InviteRequest{mayLink: {}, mayWrite: {Guest: &v1alpha1.GuestOffer{}}} {
+		if got, err := verbOf(v1alpha1.Link_Invite_FullMethodName, req); err != nil || got != verb {
+			t.Errorf("it takes %s, %v; want %s", got, err, verb)
+		}
+	}
+}

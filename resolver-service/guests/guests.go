@@ -7,9 +7,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -49,10 +52,19 @@ type Config struct {
 type Server struct {
 	v1alpha1.UnimplementedGuestsServer
 	cfg Config
+
+	mu       sync.Mutex
+	limiters map[string]*rate.Limiter // of the guests that have asked, until they end
 }
 
+// What one guest may ask for.
+const (
+	askEvery = 200 * time.Millisecond
+	askBurst = 20
+)
+
 // New makes a server.
-func New(cfg Config) *Server { return &Server{cfg: cfg} }
+func New(cfg Config) *Server { return &Server{cfg: cfg, limiters: map[string]*rate.Limiter{}} }
 
 // MayCertify is why no certificate can be signed for a guest; nil if it can.
 func (s *Server) MayCertify() error {
@@ -92,10 +104,24 @@ func (s *Server) caller(ctx context.Context) (*catalog.Cluster, error) {
 	all, _ := s.cfg.Clusters.Load()
 	for _, c := range all {
 		if c.Name == name && c.Guest != nil && time.Now().Before(c.Guest.Until) {
+			if !s.limiter(name).Allow() {
+				return nil, status.Errorf(codes.ResourceExhausted, "guest %s asks too often", name)
+			}
 			return c, nil
 		}
 	}
 	return nil, status.Errorf(codes.FailedPrecondition, "cluster %s is no guest here, or no longer one: its time is over, or an operator has deleted its Cluster object", name)
+}
+
+func (s *Server) limiter(guest string) *rate.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.limiters[guest]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(askEvery), askBurst)
+		s.limiters[guest] = l
+	}
+	return l
 }
 
 // app is one that the guest may run.
@@ -196,10 +222,20 @@ func (s *Server) remove(ctx context.Context, guest *catalog.Cluster, why string)
 // tryAgain is the pause after a removal that has failed.
 const tryAgain = 10 * time.Second
 
+// forget forgets the guests that have ended.
+func (s *Server) forget(all []*catalog.Cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.limiters, func(name string, _ *rate.Limiter) bool {
+		return !slices.ContainsFunc(all, func(c *catalog.Cluster) bool { return c.Name == name && c.Guest != nil })
+	})
+}
+
 // Run removes guests whose time is over, until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	for {
 		all, _, changed := s.cfg.Clusters.Follow()
+		s.forget(all)
 		next := time.Hour
 		for _, c := range all {
 			if c.Guest == nil {

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestALaptopJoinsWhereSentryWantsTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sentry, err := h.Sentry(meshtest.Within(t, meshtest.Patience), sandbox.SentryOptions{Cluster: "west", Authority: h.authority, JWKS: strings.TrimSpace(string(jwks))})
+	sentry, err := h.Sentry(meshtest.Within(t, meshtest.Patience), sandbox.SentryOptions{Cluster: "west", Authority: h.authority, JWKS: strings.TrimSpace(string(jwks)), Lifetime: "40s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +75,16 @@ func TestALaptopJoinsWhereSentryWantsTokens(t *testing.T) {
 	}
 	start(map[string]any{"key": key})
 	g := h.join(t, h.invite(t))
+	// Certificates are renewed on the way that the first ones came.
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		log, err := os.ReadFile(h.west.LogFile())
+		for _, app := range []string{"shop/orders", "isthmus-system/isthmus-anna-laptop"} {
+			if n := strings.Count(string(log), `msg="certificate for a guest" cluster=west peer=anna-laptop app=`+app); err == nil && n < 4 {
+				err = fmt.Errorf("%d certificates of %s", n, app)
+			}
+		}
+		return err
+	})
 	if err := g.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,12 @@
 package system
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -106,7 +108,6 @@ func TestALaptopJoins(t *testing.T) {
 	t.Parallel()
 	h := hosting(t, map[string]any{"guard": "enforce"})
 	h.apply(t, h.west, selection("shop", "orders", "app: payments", "app: prices, as: tariffs"))
-	h.apply(t, h.west, export("shop", "payments", "anna-laptop"), export("shop", "prices", "anna-laptop")) // until the service does so by itself
 	for _, id := range []string{"orders", "payments", "prices", "ledger"} {
 		h.sidecar(t, h.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: id}, Guard: true})
 	}
@@ -131,6 +132,109 @@ func TestALaptopJoins(t *testing.T) {
 	}
 }
 
+// The calls that a guest takes reach it, and nobody else's. When it is killed, they go on where they would.
+func TestALaptopTakesCalls(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, map[string]any{"guard": "enforce"})
+	callers := map[string]*sandbox.Sidecar{}
+	for _, id := range []string{"orders", "checkout", "checkout-dev", "payments"} {
+		if id != "orders" {
+			h.apply(t, h.west, selection("shop", id, "app: orders"))
+		}
+		callers[id] = h.sidecar(t, h.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: id}, Guard: true})
+	}
+	g := h.join(t, h.invite(t, "--for", "caller=shop/checkout-dev", "--for", "header=x-dev:*"), "--for", "caller=shop/checkout-dev", "--for", "header=x-dev:anna")
+	anna, bob := http.Header{"X-Dev": {"anna"}}, http.Header{"X-Dev": {"bob"}}
+	leads := func(id string, header http.Header, want string) {
+		t.Helper()
+		for n := 0; n < 20; { // in a row: not now and then
+			reply, err := callers[id].Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", header)
+			if err != nil || reply.Cluster != want {
+				t.Fatalf("the call of %s with %v: %+v, %v; want %s", id, header, reply, err, want)
+			}
+			n++
+		}
+	}
+	answers(t, callers["checkout-dev"], "orders", "anna-laptop")
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		reply, err := callers["payments"].Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", anna)
+		if err == nil && reply.Cluster != "anna-laptop" {
+			err = fmt.Errorf("the header leads to %s", reply.Cluster)
+		}
+		return err
+	})
+	for _, c := range []struct {
+		id     string
+		header http.Header
+		want   string
+	}{
+		{"checkout-dev", nil, "anna-laptop"}, {"checkout-dev", bob, "anna-laptop"},
+		{"checkout", nil, "west"}, {"checkout", bob, "west"}, {"checkout", anna, "anna-laptop"},
+	} {
+		leads(c.id, c.header, c.want)
+	}
+	explained, _, err := h.isthmus(t, h.west, "", "explain", "--from", "shop/checkout-dev", "orders")
+	if err != nil || !strings.Contains(explained, "anna-laptop") {
+		t.Errorf("isthmus explain: %v\n%s", err, explained)
+	}
+
+	l := startLoad(t, "a guest that takes calls is killed", calling(callers["checkout-dev"], "orders"))
+	l.answersFrom("anna-laptop")
+	if err := g.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	l.answersFrom("west")
+	l.noneFailed()
+	leads("checkout-dev", nil, "west")
+}
+
+// A guest whose service is not honest exports another app, and its own to everybody. No call is led there.
+func TestAGuestExportsNothingElse(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	payments, checkout := h.app(t, h.west, "shop", "payments"), h.app(t, h.west, "shop", "checkout")
+	h.app(t, h.west, "shop", "orders")
+	h.apply(t, h.west, selection("shop", "checkout", "app: payments", "app: orders", "app: ledger"))
+	g := h.join(t, h.invite(t, "--for", "caller=shop/checkout-dev"))
+	sockets, err := filepath.Glob(h.tmp(t) + "/isthmus-guest-*/operator.sock")
+	if err != nil || len(sockets) != 1 {
+		t.Fatal(sockets, err)
+	}
+	lies := func(objects ...string) {
+		t.Helper()
+		if _, errs, err := h.isthmus(t, h.west, strings.Join(objects, "---\n"), "apply", "-f", "-", "--socket", sockets[0]); err != nil {
+			t.Fatalf("%v: %s", err, errs)
+		}
+	}
+	instance := func(id string) string {
+		return fmt.Sprintf("apiVersion: isthmus.dev/v1alpha1\nkind: AppInstance\nmetadata: {namespace: shop, name: %s}\nspec: {app: %[1]s, address: %q}\n", id, payments.Internal)
+	}
+	lies(export("shop", "payments", "west"), instance("payments"))
+	lies(export("shop", "ledger", "west"), instance("ledger"))
+	lies(export("shop", "orders", "west"))
+	meshtest.Eventually(t, meshtest.Patience, func() error { // that its word has arrived
+		out, _, err := h.isthmus(t, h.west, "", "status", "--peer", "anna-laptop")
+		if err == nil && !strings.Contains(out, "connected") {
+			err = errors.New(out)
+		}
+		return err
+	})
+	for range 30 {
+		for _, id := range []string{"payments", "orders"} {
+			reply, err := checkout.Invoke(meshtest.Within(t, meshtest.Attempt), id, "hello", nil)
+			if err != nil || reply.Cluster != "west" {
+				t.Fatalf("a call of %s: %+v, %v", id, reply, err)
+			}
+		}
+		if reply, err := checkout.Invoke(meshtest.Within(t, meshtest.Attempt), "ledger", "hello", nil); err == nil {
+			t.Fatalf("a call of an app that only the guest has: %+v", reply)
+		}
+	}
+	if g.Behind.Calls() != 0 {
+		t.Errorf("the guest had %d calls", g.Behind.Calls())
+	}
+}
+
 // Killed, the command leaves nothing on the laptop at once, calls go elsewhere, and the object goes when the
 // hours are over. Otherwise an operator, or the hours, end it.
 func TestALaptopEnds(t *testing.T) {
@@ -138,7 +242,6 @@ func TestALaptopEnds(t *testing.T) {
 	h := hosting(t, nil)
 	h.app(t, h.west, "shop", "payments")
 	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
-	h.apply(t, h.west, export("shop", "payments", "anna-laptop")) // until the service does so by itself
 
 	killed := h.join(t, h.invite(t, "--hours", "0.01"))
 	answers(t, &sandbox.Sidecar{Daprd: killed.Daprd}, "payments", "west")

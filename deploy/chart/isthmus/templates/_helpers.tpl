@@ -55,6 +55,9 @@ listen:
 {{- if .Values.gateway.service.enabled }}
 gateway: {internal: ["isthmus-gateway.{{ .Release.Namespace }}.svc.{{ .Values.dns.clusterDomain }}:{{ .Values.gateway.port }}"]}
 {{- end }}
+{{- if .Values.guests.secret }}
+guests: {key: /etc/isthmus/guests/guests.pem}
+{{- end }}
 dns:
   kubernetes: {{ .Values.dns.clusterDomain }}
   {{- if .Values.dns.enabled }}
