@@ -76,11 +76,11 @@ const settleWithin = 20 * time.Second
 func (g *guest) settle(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
-	if err := g.apply(ctx, g.cluster()); err != nil {
-		return err
-	}
 	for {
-		if err = g.follow(ctx); err == nil || !live.Sleep(ctx, 100*time.Millisecond) {
+		if err = g.apply(ctx, g.cluster()); err == nil { // the service has read its store
+			err = g.follow(ctx)
+		}
+		if err == nil || !live.Sleep(ctx, 100*time.Millisecond) {
 			return err
 		}
 	}
