@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
 
-var wanted = flag.String("daprds", "", "build and try the daprd of these versions of Dapr, such as 1.17.5,1.18.3; all: those of the table")
+var (
+	wanted  = flag.String("daprds", "", "build and try the daprd of these versions of Dapr, such as 1.17.5,1.18.3; all: those of the table")
+	instead = flag.String("instead", "", "a module that the proxy lacks, and a folder to take in its stead: path=folder")
+)
 
 const page = "../../docs/how-to/own-daprd.md"
 
@@ -58,9 +62,27 @@ func newDaprd(t *testing.T, program string) *outsider {
 func (o *outsider) build() (path string) {
 	o.t.Helper()
 	path = filepath.Join(o.dir, "daprd")
-	o.go_("build", "-mod=mod", "-tags", cmp.Or(os.Getenv("DAPRD_TAGS"), "stablecomponents"), "-ldflags", "-s -w", "-o", path, ".")
+	o.go_("build", "-mod=mod", "-tags", tags(), "-ldflags", "-s -w", "-o", path, ".")
 	return path
 }
+
+// lacks matches what Go says of a version that a proxy does not have, or does not give out.
+var lacks = regexp.MustCompile(`reading \S+: (403|404|410) .*`)
+
+// has downloads the modules that the program links, and tells of one that no proxy has.
+func (o *outsider) has() error {
+	o.t.Helper()
+	cmd := exec.CommandContext(o.t.Context(), "go", "list", "-mod=mod", "-tags", tags(), "-deps", ".")
+	cmd.Dir, cmd.Env = o.dir, append(os.Environ(), o.env...)
+	out, err := cmd.CombinedOutput()
+	if lack := lacks.FindString(string(out)); err != nil && lack != "" {
+		return errors.New(lack)
+	}
+	return nil // Go says the rest when it builds
+}
+
+// tags are those that daprd is built with.
+func tags() string { return cmp.Or(os.Getenv("DAPRD_TAGS"), "stablecomponents") }
 
 func TestADaprdOfYourOwn(t *testing.T) {
 	shown := programs(t)
@@ -100,15 +122,15 @@ func TestADaprdOfYourOwn(t *testing.T) {
 // release is one of Dapr's, with the modules that go with it.
 type release struct{ dapr, contrib, kit, durabletask, redis string }
 
-// releases are those that are supported. Where proxies lack a version that Dapr's go.mod names, or one
-// of a module that that needs, they have the nearest one.
+// releases are those that are supported. Where the proxies of some networks lack a version that Dapr's
+// go.mod names, they have the nearest one.
 var releases = []release{
 	{"1.17.0", "1.17.3", "0.17.0", "0.11.0", "9.6.3"},
 	{"1.17.5", "1.17.3", "0.17.0", "0.11.0", "9.6.3"},
 	{"1.18.0", "1.18.3", "0.18.2", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
 	{"1.18.1", "1.18.3", "0.18.2", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
 	{"1.18.2", "1.18.3", "0.18.2", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
-	{"1.18.3", "1.18.3", "0.18.3", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
+	{"1.18.3", "1.18.4", "0.18.3", "0.12.2-0.20260720132056-79042da5fe61", "9.21.0"},
 }
 
 // row is the release in the table of the page.
@@ -150,6 +172,12 @@ func TestDaprds(t *testing.T) {
 			began := time.Now()
 			o := newDaprd(t, string(program))
 			r.replace(o)
+			if *instead != "" {
+				o.go_("mod", "edit", "-replace", *instead)
+			}
+			if err := o.has(); err != nil {
+				t.Skipf("the proxy lacks a module of Dapr %s: %v", r.dapr, err)
+			}
 			path := o.build()
 			t.Logf("built after %s", time.Since(began).Round(time.Second))
 			w := start(t, path)
