@@ -101,7 +101,10 @@ func (s *Server) sign(ctx context.Context, guest string, app catalog.App, csr []
 // caller is the guest that calls.
 func (s *Server) caller(ctx context.Context) (*catalog.Cluster, error) {
 	name, _ := identity.FromPeer(ctx)
-	all, _ := s.cfg.Clusters.Load()
+	all, known := s.cfg.Clusters.Load()
+	if !known {
+		return nil, status.Error(codes.Unavailable, "the resolver service has not read its config store yet")
+	}
 	for _, c := range all {
 		if c.Name == name && c.Guest != nil && time.Now().Before(c.Guest.Until) {
 			if !s.limiter(name).Allow() {

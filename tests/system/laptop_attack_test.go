@@ -4,6 +4,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // hostile is a guest that does not run isthmus dev join, and so does what it likes.
@@ -162,4 +165,37 @@ func (h *host) watches(t *testing.T, s *identity.Source, app catalog.App) error 
 		_, err = stream.Recv()
 	}
 	return err
+}
+
+// Where the guard enforces, a guest's certificate opens what its app may call while it is a guest, and nothing
+// before and after: although the certificate still counts for TLS.
+func TestAGuestsCertificateEndsWithIt(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, map[string]any{"guard": "enforce"})
+	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
+	lets := map[string]*outsider{}
+	for _, id := range []string{"payments", "ledger"} {
+		callee := h.sidecar(t, h.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: id}, Guard: true})
+		lets[id] = h.outsiderIn(t, "anna-laptop.guest.public", orders, callee.App, callee.Internal)
+	}
+	gets := func(id string, want bool) {
+		t.Helper()
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			code, body, err := lets[id].http(meshtest.Within(t, meshtest.Attempt), "hello")
+			if got := err == nil && code == 200; got != want {
+				return fmt.Errorf("it gets to %s: %v, want %v: %d %s %w", id, got, want, code, body, err)
+			}
+			return nil
+		})
+	}
+	gets("payments", false)
+	g := h.join(t, h.invite(t))
+	gets("payments", true)
+	gets("ledger", false)
+	if err := g.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-g.Process.Done()
+	gets("payments", false)
+	gets("ledger", false)
 }

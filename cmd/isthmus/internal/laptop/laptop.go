@@ -276,7 +276,7 @@ func (g *guest) run(ctx context.Context, failed <-chan error) error {
 	defer over.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	for {
+	for away := 0; away < awayFor; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -288,13 +288,18 @@ func (g *guest) run(ctx context.Context, failed <-chan error) error {
 		case <-s.ended:
 			return fmt.Errorf("the sidecar has ended by itself (%v)", s.err)
 		case <-look.C:
-			if err := g.follow(ctx); g.turnedAway(err) {
-				_, _ = fmt.Fprintf(g.Out, "cluster %s has this guest no longer: its time is over there, or an operator has deleted its Cluster object\n", g.host.GetCluster())
-				return nil
+			if away++; !g.turnedAway(g.follow(ctx)) {
+				away = 0
 			}
 		}
 	}
+	_, _ = fmt.Fprintf(g.Out, "cluster %s has this guest no longer: its time is over there, or an operator has deleted its Cluster object\n", g.host.GetCluster())
+	return nil
 }
+
+// awayFor is how often in a row the host turns a guest away before that goes. A host that has just begun
+// may not know its guests yet.
+const awayFor = 5
 
 // turnedAway tells whether the host has no such guest, after a call that failed. A host that accepts the
 // certificate no longer says so by an alert of TLS, which gRPC may lose: so this asks for the alert alone.

@@ -39,7 +39,7 @@ func FindDaprd(named string) (string, error) {
 	}
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", fmt.Errorf("the sidecar is a program of its own, and neither %s is there nor daprd on the PATH; take the daprd with Isthmus of the same release, or run make build-daprd in a clone, and name it by --daprd", beside)
+		return "", fmt.Errorf("the sidecar is a program of its own, and neither %s is there nor daprd on the PATH; take the daprd with Isthmus of the same release, or run make daprd in a clone, and name it by --daprd", beside)
 	}
 	return path, nil
 }
