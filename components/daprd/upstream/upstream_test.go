@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/components/daprd/upstream/isthmus"
+	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/programs/programstest"
 )
@@ -119,8 +121,8 @@ func TestTheExampleOfThePage(t *testing.T) {
 	}
 }
 
-// Two sidecars with certificates find each other by the service of their cluster, and get nothing from
-// that of another one.
+// Sidecars with certificates find each other by the service of their cluster, and an app of another
+// cluster by its name at the gateway there. The service of another cluster tells a sidecar nothing.
 func TestOverMutualTLS(t *testing.T) {
 	programstest.World(t, "isthmus")
 	s, err := sandbox.New(t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -132,9 +134,27 @@ func TestOverMutualTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := s.Service(t.Context(), sandbox.ServiceOptions{Cluster: "west", Gateway: sandbox.NoGateway, Authority: authority})
-	programstest.OrSkip(t, err)
-	started := func(id, address, cluster string) nr.Resolver {
+	objects := t.TempDir()
+	service := func(cluster string) *sandbox.Service {
+		if err := os.Mkdir(filepath.Join(objects, cluster), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		started, err := s.Service(t.Context(), sandbox.ServiceOptions{
+			Cluster: cluster, Authority: authority, Store: map[string]any{"file": map[string]any{"path": filepath.Join(objects, cluster)}},
+		})
+		programstest.OrSkip(t, err)
+		return started
+	}
+	west, east := service("west"), service("east")
+	apply := func(cluster string, texts ...string) {
+		if err := write(filepath.Join(objects, cluster, "objects.yaml"), []byte(strings.Join(texts, "---\n"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("west", meshtest.Cluster("east", east.Gateway), meshtest.Selection("shop", "checkout", "app: orders", "app: ledger"))
+	apply("east", meshtest.Cluster("west", west.Gateway), meshtest.Export("shop", "ledger", "west"))
+
+	started := func(by *sandbox.Service, cluster, id, address string) nr.Resolver {
 		dir := t.TempDir()
 		cert, key, err := authority.Leaf(sandbox.AppTrustDomain, catalog.App{Namespace: "shop", ID: id})
 		if err != nil {
@@ -149,7 +169,7 @@ func TestOverMutualTLS(t *testing.T) {
 		if err := r.Init(t.Context(), nr.Metadata{
 			Instance: nr.Instance{AppID: id, Namespace: "shop", Address: address, DaprInternalPort: 3502},
 			Configuration: map[string]string{
-				"resolver": service.Resolver, "cluster": cluster, "resolveTimeout": "10s",
+				"resolver": by.Resolver, "cluster": cluster, "resolveTimeout": "10s",
 				"certFile": filepath.Join(dir, "cert"), "keyFile": filepath.Join(dir, "key"), "caFile": filepath.Join(dir, "ca"),
 			},
 		}); err != nil {
@@ -158,18 +178,26 @@ func TestOverMutualTLS(t *testing.T) {
 		t.Cleanup(func() { _ = r.Close() })
 		return r
 	}
-	checkout := started("checkout", "127.0.0.1", "west")
-	started("orders", "127.0.0.2", "west")
-	orders := nr.ResolveRequest{ID: "orders", Namespace: "shop", Port: 3502}
-	var got string
-	for end := time.Now().Add(time.Minute); got != "127.0.0.2:3502"; time.Sleep(10 * time.Millisecond) {
-		if got, err = checkout.ResolveID(t.Context(), orders); time.Now().After(end) {
-			t.Fatalf("orders is at %q (%v)", got, err)
+	checkout := started(west, "west", "checkout", "127.0.0.1")
+	started(west, "west", "orders", "127.0.0.2")
+	started(east, "east", "ledger", "127.0.0.3")
+	_, port, err := net.SplitHostPort(east.Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{"orders": "127.0.0.2:3502", "ledger": "ledger.shop.east.isthmus.internal:" + port} {
+		var got string
+		for end := time.Now().Add(time.Minute); got != want; time.Sleep(10 * time.Millisecond) {
+			got, err = checkout.ResolveID(t.Context(), nr.ResolveRequest{ID: id, Namespace: "shop", Port: 3502})
+			if time.Now().After(end) {
+				t.Fatalf("%s is at %q (%v), want %q", id, got, err, want)
+			}
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if got, err := started("stray", "127.0.0.3", "east").ResolveID(ctx, orders); err == nil || !strings.Contains(err.Error(), "want /ns/isthmus-system/isthmus-east") {
+	stray := started(west, "east", "stray", "127.0.0.4")
+	if got, err := stray.ResolveID(ctx, nr.ResolveRequest{ID: "orders", Namespace: "shop", Port: 3502}); err == nil || !strings.Contains(err.Error(), "want /ns/isthmus-system/isthmus-east") {
 		t.Errorf("the service of west answers a sidecar of east: %q, %v", got, err)
 	}
 }
