@@ -140,6 +140,34 @@ func (f Facts) Exports(cluster string, app, caller catalog.App) (exported, allow
 // Guest tells whether a cluster is a guest, which no route leads to.
 func (f Facts) Guest(cluster string) bool { return f.g.clusters[cluster].guest() != nil }
 
+// MayCall tells whether the selection of an app, or its default, holds another one.
+func (f Facts) MayCall(caller, callee catalog.App) bool {
+	from, to := f.g.apps[caller], f.g.apps[callee]
+	if from == nil || from.selection == nil {
+		return f.g.cfg.Open && (from != nil || f.g.defaultOf(caller) == nil)
+	}
+	if to == nil {
+		return false
+	}
+	_, ok := to.callers[from]
+	return ok
+}
+
+// TakenBefore is the guest that takes the same calls as another one, and comes first; empty for none.
+func (f Facts) TakenBefore(guest string, take catalog.Take) string {
+	if n := f.g.apps[take.App]; n != nil {
+		for _, t := range n.takes {
+			if t.Take == take {
+				if t.name != guest {
+					return t.name
+				}
+				return ""
+			}
+		}
+	}
+	return ""
+}
+
 // Exporters are the clusters that export an app to this one, without guests.
 func (f Facts) Exporters(app catalog.App) []string {
 	var names []string

@@ -260,6 +260,9 @@ func targetClusters(view *catalog.View) map[string]bool {
 				all[share.Route.Cluster] = true
 			}
 		}
+		for _, t := range entry.Takes() {
+			all[t.Cluster] = all[t.Cluster] || t.Usable()
+		}
 	}
 	return all
 }

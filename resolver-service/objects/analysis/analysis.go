@@ -172,6 +172,11 @@ func (a *Analysis) selection(s *catalog.AppEndpoints) {
 			case a.here(r.Cluster):
 			case !a.facts.HasCluster(r.Cluster):
 				a.unknownCluster(s, int(e.Line), at(".cluster"), r.Cluster)
+			case a.facts.Guest(r.Cluster):
+				a.add(s, int(e.Line), Finding{
+					Check: NoTraffic, Warning: true, Path: at(".cluster"), What: fmt.Sprintf("%s is a guest, which gets the calls that it takes and no other, so the route is never taken", r.Cluster),
+					Fix: "leave the route out; spec.guest.takes of the Cluster object says which calls the guest gets",
+				})
 			case !a.facts.Heard(r.Cluster):
 				unheard = true
 			case !nobody && !s.IsDefault():
@@ -371,6 +376,7 @@ func (a *Analysis) cluster(c *catalog.Cluster) {
 			Fix: "write the domain of its certificates, and its roots if they are others",
 		})
 	}
+	a.guest(c)
 	gateways := slices.Clone(c.Gateways)
 	for _, g := range c.AppGateways {
 		gateways = append(gateways, g.Address)
