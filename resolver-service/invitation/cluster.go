@@ -121,20 +121,25 @@ func (s *Server) prepare(ctx context.Context, d *v1alpha1.MeetDescription, o *v1
 	if o.GetOut() {
 		return t, nil
 	}
-	got, err := s.cfg.Objects.Get(ctx, &v1alpha1.GetRequest{Key: &v1alpha1.ObjectKey{Kind: string(catalog.KindCluster), Name: c.Name}})
+	return t, s.try(ctx, t, func(held *v1alpha1.StoredObject) error { return t.over(held, o.GetReplace()) })
+}
+
+// try tries an object out, after over has compared it with one that is there.
+func (s *Server) try(ctx context.Context, t *target, over func(*v1alpha1.StoredObject) error) error {
+	got, err := s.cfg.Objects.Get(ctx, &v1alpha1.GetRequest{Key: &v1alpha1.ObjectKey{Kind: string(catalog.KindCluster), Name: t.object.Name}})
 	switch {
 	case status.Code(err) == codes.NotFound:
 	case err != nil:
-		return nil, refuse(Store, err.Error())
+		return refuse(Store, err.Error())
 	case len(got.GetObjects()) == 1:
-		if err := t.over(got.GetObjects()[0], o.GetReplace()); err != nil || t.unchanged {
-			return t, err
+		if err := over(got.GetObjects()[0]); err != nil || t.unchanged {
+			return err
 		}
 	}
 	if _, err := s.apply(ctx, t, true); err != nil {
-		return nil, refuse(Store, status.Convert(err).Message())
+		return refuse(Store, status.Convert(err).Message())
 	}
-	return t, nil
+	return nil
 }
 
 // held is the Cluster object of that name.

@@ -116,23 +116,14 @@ func (m *meeting) prepareGuest(ctx context.Context) (t *target, err error) {
 		return nil, err
 	}
 	t = &target{object: c, revision: configstore.Absent}
-	key := &v1alpha1.ObjectKey{Kind: string(catalog.KindCluster), Name: c.Name}
-	got, err := m.cfg.Objects.Get(ctx, &v1alpha1.GetRequest{Key: key})
-	switch {
-	case status.Code(err) == codes.NotFound:
-	case err != nil:
-		return nil, refuse(Store, err.Error())
-	case len(got.GetObjects()) == 1:
-		held, err := m.held(ctx, c.Name)
-		if err != nil || held.Guest == nil {
-			return nil, refuse(Exists, "Cluster "+c.Name+", which is no guest: choose another name")
+	return t, m.try(ctx, t, func(held *v1alpha1.StoredObject) error {
+		object, err := api.DecodeJSON(api.KeyPath(c.Key()), held.GetJson())
+		if err != nil || object.(*catalog.Cluster).Guest == nil {
+			return refuse(Exists, "Cluster "+c.Name+", which is no guest: choose another name")
 		}
-		t.revision = got.GetObjects()[0].GetRevision()
-	}
-	if _, err := m.apply(ctx, t, true); err != nil {
-		return nil, refuse(Store, status.Convert(err).Message())
-	}
-	return t, nil
+		t.revision = held.GetRevision()
+		return nil
+	})
 }
 
 // certify has the guest's certificate signed, right before its object is written.
