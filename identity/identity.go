@@ -8,6 +8,7 @@
 package identity
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/url"
 	"strings"
@@ -96,5 +97,13 @@ func FromSPIFFE(id spiffeid.ID) (ID, error) {
 	return ID{TrustDomain: id.TrustDomain().Name(), App: app}, nil
 }
 
-// GuestDomain is the trust domain of a guest of a cluster, by the one of that cluster's service.
-func GuestDomain(host, guest string) string { return guest + ".guest." + host }
+// GuestDomain makes the trust domain of a guest of a cluster, by the one of that cluster's service. It is
+// another each time, so a guest's certificates are not those of the next guest of its name.
+func GuestDomain(host, guest string) string {
+	return strings.ToLower(rand.Text()[:8]) + "." + guest + guestDomains + host
+}
+
+// IsGuestDomain tells whether a trust domain is one of a guest of a cluster, and so no domain of another's.
+func IsGuestDomain(host, domain string) bool { return strings.HasSuffix(domain, guestDomains+host) }
+
+const guestDomains = ".guest."

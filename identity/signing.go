@@ -21,6 +21,9 @@ import (
 // ErrSignsNothing is the error of [Source.Sign] without a Sentry.
 var ErrSignsNothing = errors.New("the identity is not from Dapr's Sentry, which alone signs for others: configure identity: {sentry: {address: …}}")
 
+// MaxRequest bounds a request for a certificate, in bytes. To check a key of any size takes any time.
+const MaxRequest = 16 << 10
+
 // Sign has this process' Sentry sign a PKCS #10 request in PEM for another app, and returns the
 // certificate in PEM, leaf first. token makes what proves to Sentry's JWKS validator that the app
 // may have it, for an audience and a subject; nil where Sentry asks for nothing.
@@ -28,6 +31,9 @@ func (s *Source) Sign(ctx context.Context, id ID, csr []byte, token func(audienc
 	own, ok := s.origin.(*sentryOrigin)
 	if !ok {
 		return nil, ErrSignsNothing
+	}
+	if len(csr) > MaxRequest {
+		return nil, fmt.Errorf("a request for a certificate of %d bytes; at most %d are passed on", len(csr), MaxRequest)
 	}
 	o := *own
 	o.app = id.App

@@ -6,6 +6,7 @@ package guests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -78,14 +79,17 @@ func (s *Server) MayCertify() error {
 }
 
 // Certify has Sentry sign a request of a guest's resolver service.
-func (s *Server) Certify(ctx context.Context, guest string, csr []byte) ([]byte, error) {
-	return s.sign(ctx, guest, identity.ServiceApp(s.cfg.Namespace, guest), csr)
+func (s *Server) Certify(ctx context.Context, guest *catalog.Cluster, csr []byte) ([]byte, error) {
+	return s.sign(ctx, guest, identity.ServiceApp(s.cfg.Namespace, guest.Name), csr)
 }
 
-func (s *Server) sign(ctx context.Context, guest string, app catalog.App, csr []byte) ([]byte, error) {
-	_, domain, err := s.cfg.Identity.Authority()
+func (s *Server) sign(ctx context.Context, guest *catalog.Cluster, app catalog.App, csr []byte) ([]byte, error) {
+	_, own, err := s.cfg.Identity.Authority()
 	if err != nil {
 		return nil, err
+	}
+	if !identity.IsGuestDomain(own, guest.Trust.Domain) {
+		return nil, fmt.Errorf("spec.trust.domain %q of Cluster %s is not the one of a guest of this cluster; invite it: isthmus dev invite", guest.Trust.Domain, guest.Name)
 	}
 	var token func(audience, subject string) (string, error)
 	if s.cfg.Key != "" {
@@ -95,7 +99,7 @@ func (s *Server) sign(ctx context.Context, guest string, app catalog.App, csr []
 		}
 		token = key.token
 	}
-	return s.cfg.Identity.Sign(ctx, identity.ID{TrustDomain: identity.GuestDomain(domain, guest), App: app}, csr, token)
+	return s.cfg.Identity.Sign(ctx, identity.ID{TrustDomain: guest.Trust.Domain, App: app}, csr, token)
 }
 
 // caller is the guest that calls.
@@ -148,7 +152,7 @@ func (s *Server) Sign(ctx context.Context, req *v1alpha1.SignRequest) (*v1alpha1
 			return nil, err
 		}
 	}
-	text, err := s.sign(ctx, guest.Name, named, req.GetCsr())
+	text, err := s.sign(ctx, guest, named, req.GetCsr())
 	if err != nil {
 		s.cfg.Log.Warn("no certificate for a guest", "peer", guest.Name, "app", named.String(), "err", err)
 		return nil, status.Error(codes.Unavailable, err.Error())

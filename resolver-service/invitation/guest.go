@@ -23,7 +23,6 @@ const (
 	leastStay   = 10 * time.Second
 	longestStay = 24 * time.Hour
 	maxPerson   = 128 // bytes
-	maxCSR      = 16 << 10
 )
 
 // AnyValue is the value of a header in an offer that the guest chooses.
@@ -105,7 +104,7 @@ func holds(offered, chosen *v1alpha1.Take) bool {
 // prepareGuest is prepare for a guest. It takes the place of an earlier guest of its name, which has ended
 // without a word.
 func (m *meeting) prepareGuest(ctx context.Context) (t *target, err error) {
-	if len(m.choice.GetCsr()) == 0 || len(m.choice.GetCsr()) > maxCSR {
+	if len(m.choice.GetCsr()) == 0 || len(m.choice.GetCsr()) > identity.MaxRequest {
 		return nil, refuse(Protocol, "it wants no certificate")
 	}
 	if m.guest, err = m.chosen(m.entry.invitation.GetGuest(), m.choice); err != nil {
@@ -127,11 +126,11 @@ func (m *meeting) prepareGuest(ctx context.Context) (t *target, err error) {
 }
 
 // certify has the guest's certificate signed, right before its object is written.
-func (m *meeting) certify(ctx context.Context) error {
+func (m *meeting) certify(ctx context.Context, c *catalog.Cluster) error {
 	if m.guest == nil {
 		return nil
 	}
-	text, err := m.cfg.Certify(ctx, m.peer.GetCluster(), m.choice.GetCsr())
+	text, err := m.cfg.Certify(ctx, c, m.choice.GetCsr())
 	if err != nil {
 		m.cfg.Log.Warn("no certificate for a guest", "peer", m.peer.GetCluster(), "err", err)
 		return refuse(Unsigned, err.Error())

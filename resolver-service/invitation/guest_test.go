@@ -20,8 +20,8 @@ func hosts(t *testing.T, fails *error) *cluster {
 	t.Helper()
 	west := service(t, "west")
 	west.cfg.MayCertify = func() error { return nil }
-	west.cfg.Certify = func(_ context.Context, guest string, csr []byte) ([]byte, error) {
-		return []byte("for " + guest + ": " + string(csr)), *fails
+	west.cfg.Certify = func(_ context.Context, guest *catalog.Cluster, csr []byte) ([]byte, error) {
+		return []byte("for " + guest.Name + ": " + string(csr)), *fails
 	}
 	return west
 }
@@ -110,7 +110,7 @@ func TestAGuestChoosesFromItsOffer(t *testing.T) {
 			if len(g.Takes) != len(c.choice.GetTakes()) || len(g.Apps) != 1 || g.Apps[0].String() != c.choice.GetApp() || time.Until(g.Until) > time.Hour || time.Until(g.Until) < 50*time.Minute {
 				t.Errorf("its object has %+v", g)
 			}
-			if held.Trust.Domain != identity.GuestDomain(joined.Host.GetTrustDomain(), name) || held.Trust.Roots != "" || held.Tunnel != catalog.TunnelAccept {
+			if !identity.IsGuestDomain(joined.Host.GetTrustDomain(), held.Trust.Domain) || held.Trust.Roots != "" || held.Tunnel != catalog.TunnelAccept {
 				t.Errorf("its object has %+v, %s", held.Trust, held.Tunnel)
 			}
 		})

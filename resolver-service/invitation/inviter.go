@@ -240,7 +240,7 @@ func (m *meeting) conclude(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limits.write)
 	defer cancel()
-	if err := m.certify(ctx); err != nil {
+	if err := m.certify(ctx, t.object); err != nil {
 		return err
 	}
 	result, err := m.write(ctx, t, e.options)

@@ -44,7 +44,7 @@ type Config struct {
 	// MayCertify is why no certificate can be signed for a guest, and Certify has one signed for the
 	// service of a guest.
 	MayCertify func() error
-	Certify    func(ctx context.Context, guest string, csr []byte) ([]byte, error)
+	Certify    func(ctx context.Context, guest *catalog.Cluster, csr []byte) ([]byte, error)
 	AppDomain  string // trust domain of this cluster's apps, where it is not the service's
 	// Dial connects to a gateway; nil: by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -108,8 +110,12 @@ func TestAGuestIsNoMoreThanInvited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, _ := own.ID(); id.String() != "spiffe://anna-laptop.guest.public/ns/shop/orders" {
+	if id, _ := own.ID(); id.App != orders || !strings.HasSuffix(id.TrustDomain, ".anna-laptop.guest.public") {
 		t.Errorf("its app is %s", id)
+	}
+
+	if _, err := v1alpha1.NewGuestsClient(a.calls).Sign(t.Context(), &v1alpha1.SignRequest{Csr: make([]byte, identity.MaxRequest+1)}); err == nil || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("a large request went to Sentry: %v", err)
 	}
 
 	// At listen.resolver neither certificate is one of this cluster.
@@ -173,10 +179,10 @@ func TestAGuestsCertificateEndsWithIt(t *testing.T) {
 	t.Parallel()
 	h := hosting(t, map[string]any{"guard": "enforce"})
 	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
-	lets := map[string]*outsider{}
+	callees, lets := map[string]*sandbox.Sidecar{}, map[string]*outsider{}
 	for _, id := range []string{"payments", "ledger"} {
-		callee := h.sidecar(t, h.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: id}, Guard: true})
-		lets[id] = h.outsiderIn(t, "anna-laptop.guest.public", orders, callee.App, callee.Internal)
+		callees[id] = h.sidecar(t, h.west, sandbox.SidecarOptions{App: catalog.App{Namespace: "shop", ID: id}, Guard: true})
+		lets[id] = h.outsiderIn(t, "anna-laptop.guest.public", orders, callees[id].App, callees[id].Internal)
 	}
 	gets := func(id string, want bool) {
 		t.Helper()
@@ -190,6 +196,14 @@ func TestAGuestsCertificateEndsWithIt(t *testing.T) {
 	}
 	gets("payments", false)
 	g := h.join(t, h.invite(t))
+	text, _, err := h.isthmus(t, h.west, "", "get", "cluster", "anna-laptop", "-o", "yaml")
+	domain := regexp.MustCompile(`[a-z0-9]+\.anna-laptop\.guest\.public`).FindString(text)
+	if err != nil || domain == "" {
+		t.Fatal(text, err)
+	}
+	for id, callee := range callees {
+		lets[id] = h.outsiderIn(t, domain, orders, callee.App, callee.Internal)
+	}
 	gets("payments", true)
 	gets("ledger", false)
 	if err := g.Signal(os.Interrupt); err != nil {
@@ -198,4 +212,62 @@ func TestAGuestsCertificateEndsWithIt(t *testing.T) {
 	<-g.Process.Done()
 	gets("payments", false)
 	gets("ledger", false)
+}
+
+// An earlier guest of the same name keeps its certificates for a day. They are not those of the guest that
+// has been invited since, perhaps for another app.
+func TestAnEarlierGuestIsNotTheNext(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	earlier := h.attacker(t, h.invite(t))
+	old, err := earlier.asks(t, wire.App(orders))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := h.attacker(t, h.invite(t))
+	now, err := next.asks(t, wire.App(orders))
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, _ := old.ID()
+	if is, _ := now.ID(); is == was {
+		t.Errorf("both guests' apps are %s", is)
+	}
+	_, csr, err := identity.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v1alpha1.NewGuestsClient(earlier.calls).Sign(meshtest.Within(t, meshtest.Attempt), &v1alpha1.SignRequest{App: wire.App(orders), Csr: csr}); err == nil {
+		t.Error("the earlier guest got a certificate of the next one's app")
+	}
+	if _, err := v1alpha1.NewGuestsClient(earlier.calls).Leave(meshtest.Within(t, meshtest.Attempt), &v1alpha1.LeaveRequest{}); err == nil {
+		t.Error("the earlier guest ended the next one")
+	}
+	if _, err := next.asks(t, wire.App(orders)); err != nil {
+		t.Errorf("the next guest: %v", err)
+	}
+}
+
+// An operator gives a guest more time, and its laptop stays as long.
+func TestALaptopStaysAsLongAsItsObject(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	h.app(t, h.west, "shop", "payments")
+	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
+	g := h.join(t, h.invite(t, "--hours", "0.004"))
+	text, errs, err := h.isthmus(t, h.west, "", "get", "cluster", "anna-laptop", "-o", "yaml")
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	until := regexp.MustCompile(`until: "?([^"\n]+)"?`).FindStringSubmatch(text)
+	ends, err := time.Parse(time.RFC3339, until[1])
+	if err != nil {
+		t.Fatal(text, err)
+	}
+	h.apply(t, h.west, strings.Replace(text, until[1], ends.Add(time.Hour).Format(time.RFC3339), 1))
+	time.Sleep(time.Until(ends.Add(time.Second)))
+	answers(t, &sandbox.Sidecar{Daprd: g.Daprd}, "payments", "west")
+	if out := g.Tail(100); strings.Contains(out, "is over") {
+		t.Errorf("the laptop has left:\n%s", out)
+	}
 }

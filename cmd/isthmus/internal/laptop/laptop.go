@@ -161,8 +161,7 @@ func person() string {
 func (g *guest) join(ctx context.Context) error {
 	quiet := slog.New(slog.NewTextHandler(g.log, nil)).With("cluster", g.name)
 	self := identity.ServiceApp(g.offer.GetGuest().GetNamespace(), g.name)
-	domain := identity.GuestDomain(g.offer.GetTrustDomain(), g.name)
-	first, root, err := identity.SelfSigned(identity.ID{TrustDomain: domain, App: self})
+	first, root, err := identity.SelfSigned(identity.ID{TrustDomain: g.name, App: self})
 	if err != nil {
 		return err
 	}
@@ -272,15 +271,13 @@ func (g *guest) run(ctx context.Context, failed <-chan error) error {
 	}
 	defer s.stop()
 	g.say(s)
-	over := time.NewTimer(time.Until(g.until))
-	defer over.Stop()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for away := 0; away < awayFor; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-over.C:
+		case <-time.After(time.Until(g.until)): // the host may have said another time by now
 			_, _ = fmt.Fprintln(g.Out, "the time of this guest is over")
 			return nil
 		case err := <-failed:

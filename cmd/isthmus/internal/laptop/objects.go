@@ -44,6 +44,9 @@ func (g *guest) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if g.until, err = time.Parse(time.RFC3339, has.GetGuest().GetUntil()); err != nil {
+		return err
+	}
 	shown := has.String()
 	if shown == g.shown {
 		return nil
@@ -64,7 +67,7 @@ func (g *guest) apply(ctx context.Context, all ...proto.Message) error {
 		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: text})
 	}
 	if _, err := g.objects.Apply(ctx, req, grpc.WaitForReady(true)); err != nil {
-		return fmt.Errorf("write the objects of this guest: %w", err)
+		return fmt.Errorf("write the objects of this guest: %v", err) // whose code says nothing of the host
 	}
 	return nil
 }
