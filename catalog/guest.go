@@ -59,6 +59,9 @@ func (h HeaderValue) String() string {
 	return h.Name + ": " + h.Value
 }
 
+// GuestAway is the state of a guest that is not heard. That is no fault: its laptop may be closed.
+const GuestAway = "away"
+
 // Ended tells whether an object is a guest's whose time is over, and so counts as not there.
 func Ended(object Object, now time.Time) bool {
 	c, ok := object.(*Cluster)

@@ -97,13 +97,14 @@ func FromSPIFFE(id spiffeid.ID) (ID, error) {
 	return ID{TrustDomain: id.TrustDomain().Name(), App: app}, nil
 }
 
-// GuestDomain makes the trust domain of a guest of a cluster, by the one of that cluster's service. It is
-// another each time, so a guest's certificates are not those of the next guest of its name.
+// GuestDomain makes the trust domain of a guest of a cluster, by the one of that cluster's service.
+// It is another each time, so a guest's certificates are not those of the next guest of its name.
 func GuestDomain(host, guest string) string {
 	return strings.ToLower(rand.Text()[:8]) + "." + guest + guestDomains + host
 }
 
-// IsGuestDomain tells whether a trust domain is one of a guest of a cluster, and so no domain of another's.
+// IsGuestDomain tells whether a trust domain is one of a guest of a cluster, and so no domain of its
+// own apps.
 func IsGuestDomain(host, domain string) bool { return strings.HasSuffix(domain, guestDomains+host) }
 
 const guestDomains = ".guest."

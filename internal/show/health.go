@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // Judged completes a status by its faults and the states of certificates.
@@ -107,6 +108,9 @@ func Unhealthy(s *v1alpha1.StatusResponse, now time.Time) []*v1alpha1.Unhealthy 
 
 func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 	for _, p := range peers {
+		if p.GetState() == catalog.GuestAway {
+			continue
+		}
 		var differs []string
 		for _, g := range p.GetGateways() {
 			differs = append(differs, g.GetAddress())

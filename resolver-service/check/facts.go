@@ -306,7 +306,7 @@ func peerNames(f *Facts) (all []Result) {
 func lostTunnels(f *Facts) (all []Result) {
 	for _, p := range f.Status.GetPeers() {
 		t := p.GetTunnel()
-		if t == nil || t.GetOpen() > 0 && t.GetError() == "" {
+		if t == nil || t.GetOpen() > 0 && t.GetError() == "" || p.GetState() == catalog.GuestAway {
 			continue
 		}
 		r := Result{Level: Fail, Kind: ofPeer, Name: p.GetCluster(), Found: t.GetError(), Fix: "write gateway.internal into isthmus.yaml"}
@@ -438,7 +438,9 @@ func exportInstances(f *Facts) (all []Result) {
 // selectionExports finds selections of apps that no cluster exports to the caller. An app counts
 // as unknown once all peers are heard.
 func selectionExports(f *Facts) []Result {
-	unheard := slices.ContainsFunc(f.Status.GetPeers(), func(p *v1alpha1.PeerStatus) bool { return p.GetState() != "connected" })
+	unheard := slices.ContainsFunc(f.Status.GetPeers(), func(p *v1alpha1.PeerStatus) bool {
+		return p.GetState() != "connected" && p.GetState() != catalog.GuestAway
+	})
 	return f.analysis(func(check string) bool {
 		return check == analysis.NotExported || check == analysis.UnknownApp && !unheard
 	})

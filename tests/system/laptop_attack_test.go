@@ -271,3 +271,31 @@ func TestALaptopStaysAsLongAsItsObject(t *testing.T) {
 		t.Errorf("the laptop has left:\n%s", out)
 	}
 }
+
+// A laptop that is closed is no fault of the cluster, so nobody is called for it.
+func TestAClosedLaptopIsNoFault(t *testing.T) {
+	t.Parallel()
+	h := hosting(t, nil)
+	g := h.join(t, h.invite(t))
+	status := func(want string) {
+		t.Helper()
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			out, _, err := h.isthmus(t, h.west, "", "status", "--exit-code")
+			if err == nil && !strings.Contains(out, want) {
+				err = errors.New("no " + want)
+			}
+			if err != nil {
+				return fmt.Errorf("%w:\n%s", err, out)
+			}
+			return nil
+		})
+	}
+	status("connected  ")
+	if err := g.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	status("away")
+	if out, errs, err := h.isthmus(t, h.west, "", "check"); err != nil {
+		t.Errorf("isthmus check: %v\n%s%s", err, out, errs)
+	}
+}

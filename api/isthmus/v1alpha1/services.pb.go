@@ -10410,7 +10410,7 @@ func (x *RefusedObject) GetError() string {
 type PeerStatus struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Cluster           string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	State             string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, stale, damped
+	State             string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, stale, damped, away
 	Error             string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	SinceUnixMs       int64                  `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
 	LastWordUnixMs    int64                  `protobuf:"varint,5,opt,name=last_word_unix_ms,json=lastWordUnixMs,proto3" json:"last_word_unix_ms,omitempty"`

@@ -46,8 +46,12 @@ type linkStatus struct {
 
 // update sets the state; mu is held.
 func (s *linkStatus) update(lease leaseState) {
-	state := connecting
+	state, guest := connecting, s.object != nil && s.object.Guest != nil
 	switch {
+	case guest && (!lease.fresh || len(s.streams) == 0):
+		state = catalog.GuestAway
+	case guest:
+		state = connected
 	case !lease.last.IsZero() && !lease.fresh:
 		state = stale
 	case !lease.damped.IsZero():
