@@ -2,6 +2,7 @@ package laptop
 
 import (
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +25,22 @@ const loopback = "127.0.0.1:0"
 
 // FindDaprd finds the daprd with Isthmus: the one that is named, or beside this program, or on the PATH.
 func FindDaprd(named string) (string, error) {
+	path, err := findDaprd(named)
+	if err != nil {
+		return "", err
+	}
+	const isthmus = "github.com/isthmus-mesh/isthmus"
+	built, err := buildinfo.ReadFile(path)
+	if err != nil { // it may be a script that starts one
+		return path, nil
+	}
+	if !slices.ContainsFunc(append(built.Deps, &built.Main), func(m *debug.Module) bool { return m.Path == isthmus || strings.HasPrefix(m.Path, isthmus+"/") }) {
+		return "", fmt.Errorf("%s is a program without Isthmus, such as Dapr's own daprd; take the daprd of the same release as isthmus, and name it by --daprd; the invitation is not used yet", path)
+	}
+	return path, nil
+}
+
+func findDaprd(named string) (string, error) {
 	const program = "daprd"
 	if named != "" {
 		path, err := exec.LookPath(named)
