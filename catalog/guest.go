@@ -62,6 +62,14 @@ func (h HeaderValue) String() string {
 // GuestAway is the state of a guest that is not heard. That is no fault: its laptop may be closed.
 const GuestAway = "away"
 
+// guestUntil is when a guest ends; "-" for an ordinary cluster.
+func (c *Cluster) guestUntil() string {
+	if c.Guest == nil {
+		return "-"
+	}
+	return c.Guest.Until.Format(time.RFC3339)
+}
+
 // Ended tells whether an object is a guest's whose time is over, and so counts as not there.
 func Ended(object Object, now time.Time) bool {
 	c, ok := object.(*Cluster)

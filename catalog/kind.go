@@ -75,6 +75,7 @@ var definitions = []Definition{
 			{Heading: "GATEWAYS", Value: column(func(c *Cluster) string { return Brief(c.GatewayNames()) })},
 			{Heading: "NETWORK", Value: column(func(c *Cluster) string { return c.Network }), Path: ".spec.network"},
 			{Heading: "STALE AFTER", Value: column(func(c *Cluster) string { return c.StaleAfter.String() })},
+			{Heading: "GUEST UNTIL", Value: column((*Cluster).guestUntil), Path: ".spec.guest.until", Description: "When it ends, if it is a guest."},
 			{Heading: "GATEWAY", Path: ".spec.gateways[0].address", Description: "The first of its gateways."},
 		},
 	},

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -252,5 +254,35 @@ func TestACallWithoutTakesAsksNothing(t *testing.T) {
 	}
 	if (&plan{entry: catalog.NewEntry(orders, catalog.Rule{}, nil)}).asks() != nil {
 		t.Error("a plan without hash and takes asks something")
+	}
+}
+
+// BenchmarkTakes is what takes add to the choice of a connection: nothing to a plan without them.
+func BenchmarkTakes(b *testing.B) {
+	e := &endpoint{channel: &channel{dialer: &Dialer{span: trace.SpanFromContext}}, instance: &instance{}}
+	e.channel.dialer.watcher.conns = map[*conn]struct{}{}
+	b.Cleanup(e.channel.dialer.watcher.close)
+	plain := &picker{routes: []usableRoute{{route: &route{}, state: &routeState{}, candidates: []candidate{{instance: e.instance, endpoints: []*endpoint{e}}}}}}
+	takes := &takePicker{[]takeable{{TakenRoute: catalog.TakenRoute{Header: xDev}, picker: plain}}, plain}
+	for _, c := range []struct {
+		name string
+		p    balancer.Picker
+		asks *asked
+		ctx  context.Context
+	}{
+		{"no takes", plain, nil, b.Context()},
+		{"another call", takes, &asked{headers: []catalog.HeaderValue{xDev}}, metadata.AppendToOutgoingContext(b.Context(), "x-dev", "ben")},
+		{"a taken call", takes, &asked{headers: []catalog.HeaderValue{xDev}}, metadata.AppendToOutgoingContext(b.Context(), "x-dev", "anna")},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			to := &channel{dialer: &Dialer{}}
+			to.asks.Store(c.asks)
+			for b.Loop() {
+				if _, err := c.p.Pick(balancer.PickInfo{Ctx: to.keyed(c.ctx, nil)}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

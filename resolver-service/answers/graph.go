@@ -71,6 +71,13 @@ func graphCalls(v *topology.ViewUpdate) (calls []*v1alpha1.GraphCall) {
 			continue
 		}
 		call := &v1alpha1.GraphCall{Caller: wire.App(v.App), Callee: wire.App(e.App), Rule: e.Rule.String()}
+		taken := false // by guests, before all routes
+		for i := range e.Takes() {
+			t := &e.Takes()[i]
+			taken = taken || t.Usable() && t.Header == (catalog.HeaderValue{})
+			call.Routes = append(call.Routes, &v1alpha1.GraphRoute{Cluster: t.Cluster, Weight: t.Weight, State: t.State.String(), Ready: t.Ready, Usable: t.Usable(), Taken: taken})
+		}
+		takes := len(call.Routes)
 		for i := range e.Routes {
 			r := &e.Routes[i]
 			call.Routes = append(call.Routes, &v1alpha1.GraphRoute{
@@ -80,7 +87,7 @@ func graphCalls(v *topology.ViewUpdate) (calls []*v1alpha1.GraphCall) {
 		for _, share := range e.Shares() {
 			for i := range e.Routes {
 				if share.Route == &e.Routes[i] {
-					call.Routes[i].Taken = share.Part > 0
+					call.Routes[takes+i].Taken = share.Part > 0 && !taken
 				}
 			}
 		}
