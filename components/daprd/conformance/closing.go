@@ -27,7 +27,7 @@ func checkCloseFirst(t *testing.T, w *world) {
 
 func checkCloseFailed(t *testing.T, w *world) {
 	if len(w.Invalid) == 0 {
-		t.Skip("Init never fails")
+		t.Skip("Setup.Invalid is empty: name configurations that Init must refuse, if there are any")
 	}
 	for what, configuration := range w.Invalid {
 		r, md := w.newResolver(), w.metadata(w.instance(w.app("invalid")))

@@ -63,7 +63,7 @@ func withAnyKeys(v any) any {
 
 func checkInvalid(t *testing.T, w *world) {
 	if len(w.Invalid) == 0 {
-		t.Skip("the resolver does not look at its configuration")
+		t.Skip("Setup.Invalid is empty: name configurations that Init must refuse, if there are any")
 	}
 	for what, configuration := range w.Invalid {
 		i := w.instance(w.app("invalid"))

@@ -53,6 +53,7 @@ func main() {
 	if err := assemble(".", *out); err != nil {
 		log.Fatal("upstream: ", err)
 	}
+	log.Printf("copy each folder in %s over a clone of Dapr's repository of that name", *out)
 }
 
 // assemble writes the patch: a folder for each of Dapr's repositories. module is the directory of the
