@@ -75,7 +75,8 @@ func checkCrash(t *testing.T, w *world) {
 }
 
 func checkPrompt(t *testing.T, w *world) {
-	const prompt, joining = 3 * time.Second, 4 // one alone may be lucky
+	const joining = 4 // one alone may be lucky
+	prompt := w.patient(3 * time.Second)
 	instances := []nr.Instance{w.instance(w.app("orders"))}
 	app := instances[0].AppID
 	leave := w.register(t, instances[0])

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 )
 
 var closeChecks = []check{
@@ -18,7 +17,7 @@ var closeChecks = []check{
 
 func checkCloseFirst(t *testing.T, w *world) {
 	r := w.newResolver()
-	bounded(t, limit, "Close", func() {
+	bounded(t, w.limit, "Close", func() {
 		if err := r.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -32,11 +31,11 @@ func checkCloseFailed(t *testing.T, w *world) {
 	for what, configuration := range w.Invalid {
 		r, md := w.newResolver(), w.metadata(w.instance(w.app("invalid")))
 		md.Configuration = configuration
-		bounded(t, limit, "Close after "+what, func() {
+		bounded(t, w.limit, "Close after "+what, func() {
 			defer func() { _ = recover() }() // which the check of Init finds
 			_ = r.Init(t.Context(), md)
 		})
-		bounded(t, limit, "Close after "+what, func() {
+		bounded(t, w.limit, "Close after "+what, func() {
 			if err := r.Close(); err != nil {
 				t.Errorf("Close after %s: %v", what, err)
 			}
@@ -58,7 +57,7 @@ func (w *world) used(t *testing.T) (s *subject, app string) {
 func checkCloseTwice(t *testing.T, w *world) {
 	s, _ := w.used(t)
 	for range 2 {
-		bounded(t, limit, "Close", func() {
+		bounded(t, w.limit, "Close", func() {
 			if err := s.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
@@ -68,9 +67,9 @@ func checkCloseTwice(t *testing.T, w *world) {
 
 func checkLookupAfterClose(t *testing.T, w *world) {
 	s, app := w.used(t)
-	bounded(t, limit, "Close", func() { _ = s.close() })
+	bounded(t, w.limit, "Close", func() { _ = s.close() })
 	for _, id := range []string{app, w.app("nobody")} {
-		bounded(t, limit, "ResolveID", func() { _, _ = s.ResolveID(t.Context(), request(id)) })
+		bounded(t, w.limit, "ResolveID", func() { _, _ = s.ResolveID(t.Context(), request(id)) })
 	}
 }
 
@@ -81,12 +80,12 @@ func checkGoroutines(t *testing.T, w *world) {
 	t.Run("use", func(t *testing.T) {
 		s := w.start(t)
 		s.awaitOnly(w.Within, request(i.AppID), i)
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		ctx, cancel := context.WithTimeout(t.Context(), w.limit)
 		defer cancel()
 		_, _ = s.ResolveID(ctx, request(w.app("nobody")))
 	})
 	var left []string
-	eventually(t, 10*time.Second, func() bool {
+	eventually(t, w.limit, func() bool {
 		left = left[:0]
 		for id, stack := range goroutines() {
 			if _, ok := before[id]; !ok {

@@ -59,6 +59,9 @@ type Setup struct {
 	Pause func(t *testing.T) (resume func())
 	// Within is how long a change may take to be followed, 10 s by default.
 	Within time.Duration
+	// Patience is how many times as long as usual everything may take, 1 by default. A machine that
+	// does much else at the time needs more.
+	Patience int
 }
 
 // A check is one test of the suite.

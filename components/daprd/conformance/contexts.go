@@ -14,7 +14,7 @@ var contextChecks = []check{
 	{"Context", "Outage", "finds apps that it knows while its server does not answer", Outage, checkOutage},
 }
 
-// late is how much later than its context a lookup may end on a busy machine.
+// late is how much later than its context a lookup may end.
 const late = 900 * time.Millisecond
 
 // paused is a resolver whose server does not answer, if it has one.
@@ -32,7 +32,7 @@ func (w *world) paused(t *testing.T) *subject {
 func (s *subject) ends(t *testing.T, ctx context.Context, after time.Duration) {
 	t.Helper()
 	req := request(s.w.app("nobody"))
-	if took := bounded(t, limit, "ResolveID", func() { _, _ = s.ResolveID(ctx, req) }); took > after+late {
+	if took := bounded(t, s.w.limit, "ResolveID", func() { _, _ = s.ResolveID(ctx, req) }); took > after+s.w.patient(late) {
 		t.Errorf("a lookup took %s; its context ended after %s", took, after)
 	}
 }
@@ -70,8 +70,8 @@ func checkOutage(t *testing.T, w *world) {
 	s.awaitOnly(w.Within, request(i.AppID), i)
 	resume := w.Pause(t)
 	t.Cleanup(resume)
-	bounded(t, limit, "ResolveID", func() {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	bounded(t, w.limit, "ResolveID", func() {
+		ctx, cancel := context.WithTimeout(t.Context(), w.patient(time.Second))
 		defer cancel()
 		answer, err := s.ResolveID(ctx, request(i.AppID))
 		if err == nil && answer == "" {

@@ -19,9 +19,9 @@ var initChecks = []check{
 func (w *world) initialised(t *testing.T, ctx context.Context, md nr.Metadata) (err error) {
 	t.Helper()
 	r := w.newResolver()
-	bounded(t, limit, "Init", func() { err = r.Init(ctx, md) })
+	bounded(t, w.limit, "Init", func() { err = r.Init(ctx, md) })
 	if err == nil {
-		bounded(t, limit, "Close", func() { _ = r.Close() })
+		bounded(t, w.limit, "Close", func() { _ = r.Close() })
 	}
 	return err
 }

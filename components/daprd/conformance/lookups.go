@@ -42,7 +42,7 @@ func checkOwn(t *testing.T, w *world) {
 
 func checkUnknown(t *testing.T, w *world) {
 	s := w.start(t)
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), w.limit)
 	defer cancel()
 	if got, err := s.find(ctx, request(w.app("nobody"))); err == nil {
 		t.Errorf("an app that does not run is at %q", got)
@@ -58,7 +58,7 @@ func checkRefuses(t *testing.T, w *world) {
 
 func checkEmpty(t *testing.T, w *world) {
 	s := w.start(t)
-	bounded(t, limit, "ResolveID", func() {
+	bounded(t, w.limit, "ResolveID", func() {
 		if got, err := s.ResolveID(t.Context(), request("")); err == nil {
 			t.Errorf("the answer is %q without an error", got)
 		}
@@ -174,5 +174,5 @@ func checkConcurrent(t *testing.T, w *world) {
 		})
 	}
 	w.register(t, w.instance(i.AppID))
-	bounded(t, 3*limit, "32 goroutines with lookups", lookups.Wait)
+	bounded(t, 3*w.limit, "32 goroutines with lookups", lookups.Wait)
 }

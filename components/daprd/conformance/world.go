@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,15 +29,15 @@ type world struct {
 	Setup
 	newResolver   func() nr.Resolver
 	configuration any
+	limit         time.Duration
 	run           string       // in all app-ids, so that two runs on one network don't meet
 	apps, places  atomic.Int64 // made so far
 }
 
 func newWorld(t *testing.T, newResolver func() nr.Resolver, setup Setup) *world {
 	w := &world{Setup: setup, newResolver: newResolver, run: strconv.Itoa(os.Getpid())}
-	if w.Within == 0 {
-		w.Within = 10 * time.Second
-	}
+	w.Patience = max(w.Patience, 1)
+	w.limit, w.Within = w.patient(limit), w.patient(cmp.Or(w.Within, 10*time.Second))
 	if w.IP == nil {
 		w.IP = func(n int) string { return fmt.Sprintf("127.0.%d.%d", 1+n/250, 1+n%250) }
 	}
@@ -51,6 +52,9 @@ func newWorld(t *testing.T, newResolver func() nr.Resolver, setup Setup) *world 
 	}
 	return w
 }
+
+// patient is how long something may take on this machine.
+func (w *world) patient(d time.Duration) time.Duration { return time.Duration(w.Patience) * d }
 
 // app is the id of an app that nothing else in the run uses.
 func (w *world) app(name string) string {
@@ -84,7 +88,7 @@ func (w *world) start(t *testing.T) *subject {
 	s.self.DaprHTTPPort = serveHealth(t, s.self.Address)
 	// As daprd does, whose runtime ends that context before it closes the resolver.
 	ctx, cancel := context.WithCancel(context.Background())
-	bounded(t, limit, "Init", func() {
+	bounded(t, w.limit, "Init", func() {
 		if err := s.Init(ctx, w.metadata(s.self)); err != nil {
 			t.Errorf("Init: %v", err)
 		}
@@ -98,7 +102,7 @@ func (w *world) start(t *testing.T) *subject {
 		}
 		return err
 	}
-	t.Cleanup(func() { bounded(t, limit, "Close", func() { _ = s.close() }) })
+	t.Cleanup(func() { bounded(t, w.limit, "Close", func() { _ = s.close() }) })
 	if t.Failed() {
 		t.FailNow()
 	}
@@ -165,7 +169,7 @@ const samples = 24
 // goesTo tells where calls to an app go now; the error says why some go nowhere.
 func (s *subject) goesTo(req nr.ResolveRequest) (endpoints []string, err error) {
 	for range samples {
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		ctx, cancel := context.WithTimeout(context.Background(), s.w.limit)
 		found, e := s.find(ctx, req)
 		cancel()
 		if e != nil {

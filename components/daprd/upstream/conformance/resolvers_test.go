@@ -15,6 +15,9 @@ import (
 	"github.com/isthmus-mesh/isthmus/components/daprd/upstream/isthmus"
 )
 
+// patience is for machines that run other tests at the same time.
+const patience = 20
+
 var testLogger = logger.NewLogger("conformance")
 
 func TestSQLite(t *testing.T) {
@@ -22,7 +25,8 @@ func TestSQLite(t *testing.T) {
 		Start: func(t *testing.T) any {
 			return map[string]any{"connectionString": filepath.Join(t.TempDir(), "names.db")}
 		},
-		Invalid: map[string]any{"no connection string": map[string]any{}},
+		Invalid:  map[string]any{"no connection string": map[string]any{}},
+		Patience: patience,
 	}, conformance.Ports, conformance.IPv6, conformance.Refuses, conformance.Prompt)
 }
 
@@ -36,6 +40,7 @@ func TestIsthmus(t *testing.T) {
 		Start: func(*testing.T) any {
 			return map[string]any{"resolver": service, "cluster": "west", "insecure": "true"}
 		},
-		Invalid: map[string]any{"no cluster": map[string]any{"resolver": service, "insecure": "true"}},
+		Invalid:  map[string]any{"no cluster": map[string]any{"resolver": service, "insecure": "true"}},
+		Patience: patience,
 	}, conformance.Namespaces, conformance.Ports, conformance.IPv6, conformance.Refuses, conformance.Prompt)
 }
