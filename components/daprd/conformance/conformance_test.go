@@ -45,8 +45,10 @@ func TestSuite(t *testing.T) {
 	for _, f := range faults {
 		if f.name == name {
 			faultySuite(t, f)
+			return
 		}
 	}
+	var names []string
 	for _, r := range resolvers {
 		if r.name == name {
 			setup := r.setup()
@@ -54,8 +56,11 @@ func TestSuite(t *testing.T) {
 				setup.Patience = patience
 			}
 			Run(t, func() nr.Resolver { return r.new(quietLogger()) }, setup, All()...)
+			return
 		}
+		names = append(names, r.name)
 	}
+	t.Fatalf("%s=%s names no resolver; there are: %s", suiteVariable, name, strings.Join(names, "; "))
 }
 
 // result is how a check ended: ✓, ✗, or – if it does not apply.
