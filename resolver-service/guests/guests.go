@@ -73,7 +73,7 @@ func (s *Server) MayCertify() error {
 	case !s.cfg.Identity.HasSentry():
 		return identity.ErrSignsNothing
 	case s.cfg.Key == "" && s.cfg.Identity.HasToken():
-		return errors.New("Sentry wants a token here, and that of this service is for itself alone: set guests.key, and give Sentry its public half, see docs/how-to/laptop.md")
+		return errors.New("no certificates for guests: Sentry wants a token here, and that of this service is for itself alone: set guests.key, and give Sentry its public half, see docs/how-to/laptop.md")
 	}
 	return nil
 }
