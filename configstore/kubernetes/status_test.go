@@ -194,7 +194,7 @@ func TestTheColumnsThatKubectlShows(t *testing.T) {
 	c.awaitCondition(t, eastKey, "True")
 	c.awaitCondition(t, checkoutKey, "True")
 	for args, want := range map[string][]string{
-		"get icl":         {"NAME NETWORK GATEWAY ACCEPTED REASON AGE", "east net-1 gw.east.example:15443 True Accepted"},
+		"get icl":         {"NAME NETWORK GUEST UNTIL GATEWAY ACCEPTED REASON AGE", "east net-1 gw.east.example:15443 True Accepted"},
 		"get aep -n shop": {"NAME ACCEPTED REASON AGE", "checkout True Accepted"},
 		"get isthmus -A":  {"appendpoints.isthmus.dev/checkout", "cluster.isthmus.dev/east"},
 		"explain aep.spec.endpoints.routes.weight": {"The share within one priority, 0 to 10000; 1 by default."},
