@@ -219,7 +219,7 @@ func TestImagesRunWithoutRights(t *testing.T) {
 	}
 
 	t.Run("the command line", func(t *testing.T) {
-		out, err := c.ctr(append(append([]string{"run", "--rm"}, rights...), service, "version", "isthmus", "version")...)
+		out, err := c.ctr(append(append([]string{"run", "--rm"}, rights...), service, "version", "isthmus", "version", "--client")...)
 		if err != nil || !strings.HasPrefix(out, "isthmus ") || !strings.Contains(out, "linux/"+runtime.GOARCH) {
 			t.Errorf("%q, %v", out, err)
 		}

@@ -115,16 +115,20 @@ func TestATunnelledAppIsReachedByItsFullNameAlone(t *testing.T) {
 
 // A stream ends as the connection does that it carries: each direction by itself, or both by a reset.
 func TestEndsPassByATunnel(t *testing.T) {
-	heard := make(chan error, 1)
+	first := hello(ordersInNorth)
+	reached, heard := make(chan struct{}, 1), make(chan error, 1)
 	app := backend(t, func(c *net.TCPConn) {
-		_, err := io.Copy(io.Discard, c)
+		_, err := io.ReadFull(c, make([]byte, len(first)))
+		reached <- struct{}{}
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
+		}
 		if err == nil {
 			_, err = c.Write([]byte("the rest")) // after the client has ended its direction
 		}
 		heard <- err
 	})
 	gw, cut := tunnelled(t, Config{}, map[string][]string{"orders": {app}})
-	first := hello(ordersInNorth)
 
 	conn := dialTCP(t, gw.addr)
 	conn.Write(first)
@@ -132,19 +136,20 @@ func TestEndsPassByATunnel(t *testing.T) {
 	if got, err := io.ReadAll(conn); string(got) != "the rest" || err != nil {
 		t.Errorf("after the client's end: %q, %v", got, err)
 	}
+	<-reached
 	if err := <-heard; err != nil {
 		t.Error(err)
 	}
 	conn = dialTCP(t, gw.addr)
 	conn.Write(first)
-	eventually(t, "it is passed on", func() bool { return gw.metric("isthmus_gateway_tunnelled_open") == 1 })
+	<-reached
 	relay.Reset(conn)
 	if err := <-heard; !isReset(err) {
 		t.Errorf("the app saw %v; want a reset", err)
 	}
 	conn = dialTCP(t, gw.addr)
 	conn.Write(first)
-	eventually(t, "it is passed on", func() bool { return gw.metric("isthmus_gateway_tunnelled_open") == 1 })
+	<-reached
 	cut()
 	if _, err := conn.Read(make([]byte, 1)); !isReset(err) {
 		t.Errorf("the client saw %v when the tunnel was lost; want a reset", err)
