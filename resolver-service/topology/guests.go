@@ -260,7 +260,7 @@ func (vs *views) flushTaken(u *Update) {
 		vs.taken[n] = struct{}{}
 		u.Views = slices.DeleteFunc(u.Views, func(v ViewUpdate) bool { return v.App == n.app }) // it has just lost its selection
 		next := &catalog.View{
-			Revision: u.Revision, Open: true, Entries: vs.open.Entries.With(edits...), Gateways: vs.gateways(slices.Sorted(maps.Keys(vs.guestNames()))), Rule: vs.open.Rule,
+			Revision: u.Revision, Open: true, Entries: vs.open.Entries.With(edits...), Gateways: vs.guestGateways(), Rule: vs.open.Rule,
 		}
 		if n.view == nil || !n.view.Gateways.Equal(next.Gateways) || differ(&next.Entries, &n.view.Entries) {
 			vs.remember(n)
@@ -277,11 +277,12 @@ func differ(a, b *catalog.Table[*catalog.Entry]) bool {
 	return false
 }
 
-// guestNames are the clusters whose gateways the views of apps without a selection lead to.
-func (vs *views) guestNames() map[string]struct{} {
-	all := map[string]struct{}{}
+// guestGateways are the gateways that the views of apps without a selection lead to.
+func (vs *views) guestGateways() *catalog.Gateways {
+	names := make([]string, 0, len(vs.guests))
 	for c := range vs.guests {
-		all[c.name] = struct{}{}
+		names = append(names, c.name)
 	}
-	return all
+	slices.Sort(names)
+	return vs.gateways(names)
 }

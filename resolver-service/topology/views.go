@@ -136,7 +136,7 @@ func (vs *views) flushOpen(d *dirty, u *Update) {
 		}
 		return
 	}
-	edits, gateways := vs.openEdits(d.presents), vs.gateways(slices.Sorted(maps.Keys(vs.guestNames())))
+	edits, gateways := vs.openEdits(d.presents), vs.guestGateways()
 	if len(edits) > 0 || d.all || !gateways.Equal(vs.open.Gateways) {
 		vs.open = &catalog.View{Revision: u.Revision, Open: true, Entries: vs.open.Entries.With(edits...), Gateways: gateways, Rule: vs.open.Rule}
 		u.Open = vs.open
