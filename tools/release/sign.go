@@ -69,8 +69,11 @@ func newSigner(file, root string) (*signer, error) {
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(der)
 	key, ok := parsed.(*ecdsa.PrivateKey)
-	if err != nil || !ok {
-		return nil, fmt.Errorf("-key %s is no PKCS #8 key of ECDSA (%T, %w); make one by: cosign generate-key-pair", file, parsed, err)
+	if err == nil && !ok {
+		err = fmt.Errorf("it is a %T", parsed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-key %s is no PKCS #8 key of ECDSA (%w); make one by: cosign generate-key-pair", file, err)
 	}
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {

@@ -169,10 +169,7 @@ func Named(name string) (Program, bool) {
 // For are the programs that somebody runs on a system, which is a name of Go's.
 func For(need Need, system string) (some []Program) {
 	for _, p := range All {
-		if need == Releases {
-			if p.Need == Releases {
-				some = append(some, p)
-			}
+		if (need == Releases) != (p.Need == Releases) {
 			continue
 		}
 		if (p.Need <= need || p.Need == Benchmarks && need > Demo) && (p.Need != Linux || system == "linux") {
