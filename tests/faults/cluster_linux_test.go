@@ -25,6 +25,7 @@ import (
 type plan struct {
 	name     string
 	replicas int    // of its resolver service, over one etcd; 0: one, with a store embedded in it
+	store    string // one of stores; "": as the replicas say
 	dir      string // of its files; "": a temporary one
 }
 
@@ -37,6 +38,7 @@ type cluster struct {
 	box      *sandbox.Sandbox
 	lab      *lab
 	etcd     *servers.Etcd      // nil without one
+	keeper   server             // of the store, if it has one beside that
 	services []*sandbox.Service // the replicas of the resolver service, the first that of Cluster
 	network  netip.Prefix       // all addresses of the place
 	gateways []netip.Addr
@@ -63,8 +65,8 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if c.etcd != nil {
-			if err := c.etcd.Kill(); err != nil {
+		for _, s := range c.servers() {
+			if err := s.Kill(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -81,15 +83,17 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 // start starts the cluster's Sentry and its service.
 func (c *cluster) start(ctx context.Context) error {
 	options := sandbox.ClusterOptions{Name: c.name, Authority: c.lab.authority, Gateway: c.gatewayOf(1)}
+	var err error
 	if c.replicas > 0 {
-		var err error
 		if c.etcd, err = servers.StartEtcd(ctx, c.box.Dir(), servers.EtcdOptions{Place: c.place}); err != nil {
 			return err
 		}
-		options.Store = c.inEtcd()
+		c.store = cmp.Or(c.store, "etcd")
 		options.Settings = c.replica(1)
 	}
-	var err error
+	if options.Store, c.keeper, err = stores[cmp.Or(c.store, "embedded")].start(ctx, c); err != nil {
+		return err
+	}
 	if c.Cluster, err = c.box.Cluster(ctx, options); err != nil {
 		return err
 	}
@@ -105,6 +109,17 @@ func (c *cluster) start(ctx context.Context) error {
 		c.services = append(c.services, s)
 	}
 	return nil
+}
+
+// servers are what keeps the cluster's objects and instances beside its services.
+func (c *cluster) servers() (all []server) {
+	if c.etcd != nil {
+		all = append(all, c.etcd)
+	}
+	if c.keeper != nil {
+		all = append(all, c.keeper)
+	}
+	return all
 }
 
 func (c *cluster) inEtcd() map[string]any {
@@ -241,13 +256,19 @@ func (c *cluster) isthmus(ctx context.Context, stdin string, args ...string) (st
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(os.Environ(), c.CommandLine()...)
 	cmd.Stdin = strings.NewReader(stdin)
+	return c.output(cmd)
+}
+
+// output runs a command in the cluster's place and returns what it prints.
+func (c *cluster) output(cmd *exec.Cmd) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := c.place.Do(cmd.Start); err != nil {
-		return "", fmt.Errorf("isthmus %s in %s: %w", args[0], c.name, err)
+	err := c.place.Do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
 	}
-	if err := cmd.Wait(); err != nil {
-		return out.String(), fmt.Errorf("isthmus %s in %s: %w\n%s%s", args[0], c.name, err, &out, &errs)
+	if err != nil {
+		return out.String(), fmt.Errorf("%s %s in %s: %w\n%s%s", filepath.Base(cmd.Path), cmd.Args[1], c.name, err, &out, &errs)
 	}
 	return out.String(), nil
 }

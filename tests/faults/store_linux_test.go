@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -60,13 +59,8 @@ func writeElsewhere(t *testing.T, c *cluster, key, value string) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(meshtest.Within(t, meshtest.Patience), binary, "--endpoints="+elsewhere.Addr(), "put", key, value)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := c.place.Do(cmd.Start); err != nil {
+	if _, err := c.output(cmd); err != nil {
 		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("etcdctl put: %v\n%s", err, &out)
 	}
 	if err := elsewhere.Kill(); err != nil {
 		t.Fatal(err)

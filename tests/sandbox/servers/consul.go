@@ -27,6 +27,9 @@ type ConsulOptions struct {
 
 	// Settings are more keys of the agent's configuration, such as "limits".
 	Settings map[string]any
+
+	// Place is the network that it is in; nil: the one that this process is in.
+	Place sandbox.Place
 }
 
 // Consul is a cluster of one Consul server, in a directory of its own. What it was given
@@ -57,7 +60,7 @@ func StartConsul(ctx context.Context, dir string, o ConsulOptions) (*Consul, err
 		return nil, fmt.Errorf("start consul: %w", err)
 	}
 	c.process, err = sandbox.Start(sandbox.Command{
-		Name: "consul", Path: binary, Args: []string{"agent", "-config-file=" + config}, LogDir: dir,
+		Name: "consul", Path: binary, Args: []string{"agent", "-config-file=" + config}, LogDir: dir, Place: o.Place,
 		ReadyURL: "http://" + c.http + ready,
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -29,6 +28,9 @@ type PostgresOptions struct {
 
 	// Config is more lines of postgresql.conf. They come last, so they win.
 	Config []string
+
+	// Place is the network that it is in; nil: the one that this process is in.
+	Place sandbox.Place
 }
 
 // Postgres is a PostgreSQL in a directory of its own.
@@ -37,6 +39,7 @@ type Postgres struct {
 	data     string
 	address  string
 	password string
+	place    sandbox.Place
 }
 
 // StartPostgres makes a database cluster in dir, starts a PostgreSQL on it with its log
@@ -59,7 +62,7 @@ func StartPostgres(ctx context.Context, dir string, o PostgresOptions) (*Postgre
 	if o.Password == "" {
 		o.Password = "postgres"
 	}
-	p := &Postgres{data: filepath.Join(dir, "postgres"), address: hostPort(port), password: o.Password}
+	p := &Postgres{data: filepath.Join(dir, "postgres"), address: hostPort(port), password: o.Password, place: o.Place}
 	owner, err := ownerOf(p.data)
 	if err != nil {
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
@@ -68,7 +71,7 @@ func StartPostgres(ctx context.Context, dir string, o PostgresOptions) (*Postgre
 		return nil, fmt.Errorf("start PostgreSQL: %w", err)
 	}
 	p.process, err = sandbox.Start(sandbox.Command{
-		Name: "postgres", Path: server, Args: []string{"-D", p.data}, LogDir: dir, UID: owner.Uid, GID: owner.Gid,
+		Name: "postgres", Path: server, Args: []string{"-D", p.data}, LogDir: dir, UID: owner.Uid, GID: owner.Gid, Place: o.Place,
 	})
 	if err != nil {
 		return nil, err
@@ -223,7 +226,7 @@ func (p *Postgres) waitReady(ctx context.Context) error {
 // answers asks for a session in the clear: a server that is still starting up says so in
 // place of asking for a password, or of refusing.
 func (p *Postgres) answers() bool {
-	conn, err := net.DialTimeout("tcp", p.address, answerLimit)
+	conn, err := dial(p.place, p.address)
 	if err != nil {
 		return false
 	}

@@ -23,6 +23,9 @@ type RedisOptions struct {
 	// Config is more lines of redis.conf, such as "requirepass secret". They come last, so
 	// they win.
 	Config []string
+
+	// Place is the network that it is in; nil: the one that this process is in.
+	Place sandbox.Place
 }
 
 // Redis is a Redis in a directory of its own.
@@ -31,6 +34,7 @@ type Redis struct {
 	dir     string
 	address string
 	tls     bool
+	place   sandbox.Place
 }
 
 // StartRedis starts a Redis, with its data and its log in dir, and waits until it serves.
@@ -43,7 +47,7 @@ func StartRedis(ctx context.Context, dir string, o RedisOptions) (*Redis, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{dir: dir, address: hostPort(port), tls: o.Cert != ""}
+	r := &Redis{dir: dir, address: hostPort(port), tls: o.Cert != "", place: o.Place}
 	lines := []string{
 		"bind 127.0.0.1", "daemonize no", "dir " + dir, `save ""`,
 		"appendonly yes", "appendfsync always", "loglevel warning",
@@ -58,7 +62,7 @@ func StartRedis(ctx context.Context, dir string, o RedisOptions) (*Redis, error)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil { // it may hold passwords
 		return nil, fmt.Errorf("start Redis: %w", err)
 	}
-	r.process, err = sandbox.Start(sandbox.Command{Name: "redis", Path: binary, Args: []string{config}, LogDir: dir})
+	r.process, err = sandbox.Start(sandbox.Command{Name: "redis", Path: binary, Args: []string{config}, LogDir: dir, Place: o.Place})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +99,7 @@ func (r *Redis) waitReady(ctx context.Context) error {
 }
 
 func (r *Redis) answers() bool {
-	conn, err := net.DialTimeout("tcp", r.address, answerLimit)
+	conn, err := dial(r.place, r.address)
 	if err != nil {
 		return false
 	}
@@ -114,6 +118,13 @@ func (r *Redis) answers() bool {
 // answerLimit is how long one question whether a server is up may take, on a machine that is
 // slow and busy.
 const answerLimit = 10 * time.Second
+
+// dial connects to a server in its place.
+func dial(place sandbox.Place, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit)
+	defer cancel()
+	return sandbox.Dial(ctx, place, "tcp", address)
+}
 
 // awaitReady waits until ready, or the process or the context ends.
 func awaitReady(ctx context.Context, p *sandbox.Process, ready func() bool) error {
