@@ -168,11 +168,19 @@ demo: deps-demo build-demo ## two clusters on loopback, step by step; ONCE=1 exi
 recording: deps-demo build-demo ## docs/pictures/demo.svg, from a run of the demo
 	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus-demo --once
 
-.PHONY: faults oncall simulate
+.PHONY: faults oncall torture test-upgrades simulate
 faults: deps build ## what each fault of docs/reference/figures/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
 oncall: deps build ## random faults under calls for DURATION (1h): no surface may say that all is well while calls fail
 	go test -count=1 -v -timeout 0 ./tests/faults -run TestOnCall -oncall $(or $(DURATION),1h)
+torture: deps build ## random faults on real processes for HOURS (1), the stores in turn; SEED=n repeats one, STORES=redis,etcd, REPORT=file.json
+	go test -count=1 -v -timeout 0 ./tests/faults -run TestTorture -torture $(or $(HOURS),1)h $(if $(SEED),-seed $(SEED)) $(if $(STORES),-stores $(STORES)) $(if $(REPORT),-report $(abspath $(REPORT)))
+# The releases that today's programs meet: the last two tags or, while there is none, two commits.
+RELEASES ?= $(or $(shell git tag --list 'v[0-9]*' --sort=-version:refname | head -2),29819086 fc6ee97e)
+comma := ,
+test-upgrades: deps build ## parts of the last two RELEASES with today's, both ways, under calls; and stores there and back; some 30 minutes
+	@for r in $(RELEASES); do $(MAKE) --no-print-directory before FROM=$$r BEFORE=$(CURDIR)/.cache/releases/$$r || exit 1; done
+	go test -count=1 -v -timeout 0 ./tests/faults -run TestUpgrades -releases $(subst $(eval ) ,$(comma),$(RELEASES:%=$(CURDIR)/.cache/releases/%))
 simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
 	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
 

@@ -27,6 +27,9 @@ type plan struct {
 	replicas int    // of its resolver service, over one etcd; 0: one, with a store embedded in it
 	store    string // one of stores; "": as the replicas say
 	dir      string // of its files; "": a temporary one
+	// Paths of isthmus and daprd; "": today's. With another gateway, the second replica is the cluster's only
+	// gateway, and the first the only one that sidecars know.
+	service, gateway, sidecar string
 }
 
 // cluster is one cluster in a place of its own. Its connections to others come from one
@@ -42,7 +45,9 @@ type cluster struct {
 	services []*sandbox.Service // the replicas of the resolver service, the first that of Cluster
 	network  netip.Prefix       // all addresses of the place
 	gateways []netip.Addr
-	sidecars map[string]*sandbox.Sidecar // by app-id and number: "orders 1"
+	// addresses are those of the gRPC services of replicas, where there are several.
+	addresses []string
+	sidecars  map[string]*sandbox.Sidecar // by app-id and number: "orders 1"
 }
 
 const gatewayPort = 15443
@@ -82,14 +87,21 @@ func newCluster(t *testing.T, l *lab, p plan, number int) *cluster {
 
 // start starts the cluster's Sentry and its service.
 func (c *cluster) start(ctx context.Context) error {
-	options := sandbox.ClusterOptions{Name: c.name, Authority: c.lab.authority, Gateway: c.gatewayOf(1)}
+	options := sandbox.ClusterOptions{Name: c.name, Authority: c.lab.authority, Gateway: c.gatewayOf(1), Program: c.service}
 	var err error
 	if c.replicas > 0 {
 		if c.etcd, err = servers.StartEtcd(ctx, c.box.Dir(), servers.EtcdOptions{Place: c.place}); err != nil {
 			return err
 		}
+		for range c.replicas {
+			port, err := sandbox.FreePort()
+			if err != nil {
+				return err
+			}
+			c.addresses = append(c.addresses, fmt.Sprintf("127.0.0.1:%d", port))
+		}
 		c.store = cmp.Or(c.store, "etcd")
-		options.Settings = c.replica(1)
+		options.Resolver, options.Settings = c.addresses[0], c.replica(1)
 	}
 	if options.Store, c.keeper, err = stores[cmp.Or(c.store, "embedded")].start(ctx, c); err != nil {
 		return err
@@ -101,7 +113,7 @@ func (c *cluster) start(ctx context.Context) error {
 	for number := 2; number <= c.replicas; number++ {
 		s, err := c.box.Service(ctx, sandbox.ServiceOptions{
 			Name: fmt.Sprintf("isthmus-%s-%d", c.name, number), Cluster: c.name, Sentry: c.Sentry,
-			Store: options.Store, Gateway: c.gatewayOf(number), Settings: c.replica(number),
+			Store: options.Store, Resolver: c.addresses[number-1], Gateway: c.gatewayOf(number), Settings: c.replica(number), Program: cmp.Or(c.gateway, c.service),
 		})
 		if err != nil {
 			return err
@@ -128,8 +140,12 @@ func (c *cluster) inEtcd() map[string]any {
 
 // replica is what makes a service one of several. Its gateway lets go of connections soon.
 func (c *cluster) replica(number int) map[string]any {
+	replicas := map[string]any{"name": fmt.Sprintf("%s-%d", c.name, number)}
+	if c.service == "" && c.gateway == "" { // older releases don't know the key
+		replicas["addresses"] = c.addresses
+	}
 	return map[string]any{
-		"replicas":  map[string]any{"name": fmt.Sprintf("%s-%d", c.name, number)},
+		"replicas":  replicas,
 		"instances": c.inEtcd(),
 		"gateway":   map[string]any{"drainTimeout": "2s"},
 	}
@@ -139,7 +155,9 @@ func (c *cluster) replica(number int) map[string]any {
 // of the cluster, of several the first two at one each, and the others where nobody looks.
 func (c *cluster) gatewayOf(number int) string {
 	switch {
-	case c.replicas <= 1:
+	case c.gateway != "" && number == 1:
+		return sandbox.NoGateway
+	case c.replicas <= 1, c.gateway != "":
 		return fmt.Sprintf("0.0.0.0:%d", gatewayPort)
 	case number <= len(c.gateways):
 		return fmt.Sprintf("%s:%d", c.gateways[number-1], gatewayPort)
@@ -177,7 +195,7 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 	var mu sync.Mutex
 	together(t, all, func(o one) error {
 		s, err := o.Sidecar(meshtest.Within(t, meshtest.Patience), sandbox.SidecarOptions{
-			App: app(o.id), GRPC: true, Instance: fmt.Sprint(o.number), Component: map[string]any{"resolver": o.resolvers()},
+			App: app(o.id), GRPC: true, Instance: fmt.Sprint(o.number), Program: o.sidecar, Component: map[string]any{"resolver": o.resolvers()},
 		})
 		if err == nil {
 			mu.Lock()
@@ -190,6 +208,9 @@ func (l *lab) run(t *testing.T, wanted ...has) {
 
 // resolvers are the addresses of the replicas of the cluster's resolver service.
 func (c *cluster) resolvers() string {
+	if c.gateway != "" {
+		return c.Resolver
+	}
 	all := make([]string, len(c.services))
 	for i, s := range c.services {
 		all[i] = s.Resolver
@@ -276,7 +297,7 @@ func (c *cluster) output(cmd *exec.Cmd) (string, error) {
 // apply writes objects; it returns once lookups in the cluster's service follow them.
 func (c *cluster) apply(t *testing.T, objects ...string) {
 	t.Helper()
-	if _, err := c.isthmus(meshtest.Within(t, meshtest.Patience), strings.Join(objects, "---\n"), "apply", "-f", "-"); err != nil {
+	if _, err := c.isthmus(meshtest.Within(t, meshtest.Patience), strings.Join(objects, "---\n"), "apply", "--in-parts", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -38,10 +38,12 @@ type ClusterOptions struct {
 	TrustDomain string
 	Traces      string         // OTLP endpoint that spans go to; empty: nowhere
 	Store       map[string]any // see ServiceOptions
+	Resolver    string         // see ServiceOptions
 	Gateway     string         // see ServiceOptions
 	Listen      map[string]any // see ServiceOptions
 	Host        string         // where its Sentry listens; 127.0.0.1 by default
 	Settings    map[string]any // more keys of isthmus.yaml
+	Program     string         // see ServiceOptions
 	Env         []string       // more of the service's environment
 	Secrets     string         // of the service; see [Command]
 }
@@ -61,7 +63,7 @@ func (s *Sandbox) Cluster(ctx context.Context, o ClusterOptions) (*Cluster, erro
 		}
 	}
 	c.Service, err = s.Service(ctx, ServiceOptions{
-		Cluster: o.Name, Sentry: c.Sentry, Authority: o.Authority, Traces: o.Traces, Store: o.Store, Gateway: o.Gateway, Listen: o.Listen, Settings: o.Settings,
+		Cluster: o.Name, Program: o.Program, Sentry: c.Sentry, Authority: o.Authority, Traces: o.Traces, Store: o.Store, Resolver: o.Resolver, Gateway: o.Gateway, Listen: o.Listen, Settings: o.Settings,
 		Env: o.Env, Secrets: o.Secrets,
 	})
 	if err != nil {
@@ -109,6 +111,7 @@ type SidecarOptions struct {
 	Component  map[string]any // more keys of the component's configuration
 	Env        map[string]string
 	Args       []string // more arguments of daprd
+	Program    string   // see DaprdOptions
 	Guard      bool     // an HTTP app's calls pass the guard
 	Caller     bool     // an HTTP app is told who calls
 }
@@ -144,7 +147,7 @@ func (c *Cluster) Sidecar(ctx context.Context, o SidecarOptions) (*Sidecar, erro
 		return nil, err
 	}
 	d, err := c.s.Daprd(ctx, DaprdOptions{
-		Name: process, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
+		Name: process, Program: o.Program, Cluster: c.Name, App: o.App, AppAddress: o.AppAddress, AppProtocol: protocol,
 		Configuration: configuration, Sentry: c.Sentry, Env: o.Env, Args: o.Args, HTTPPort: o.HTTPPort, GRPCPort: o.GRPCPort,
 	})
 	if err != nil {

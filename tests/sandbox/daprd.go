@@ -33,6 +33,7 @@ type Daprd struct {
 type DaprdOptions struct {
 	Name          string // in messages and of the log; "daprd-<cluster>-<app-id>" by default
 	Stock         bool   // without Isthmus in it
+	Program       string // path of daprd, as of another release; that of [Binary] by default
 	Internal      string // where other sidecars reach it, ip:port; a free port of loopback by default
 	HTTPPort      int    // of its HTTP API; a free one by default
 	GRPCPort      int    // of its gRPC API; a free one by default
@@ -54,7 +55,7 @@ func (s *Sandbox) Daprd(ctx context.Context, o DaprdOptions) (*Daprd, error) {
 	if o.Stock {
 		program = "daprd-stock"
 	}
-	binary, err := Binary(program)
+	binary, err := programOr(o.Program, program)
 	if err != nil {
 		return nil, err
 	}

@@ -150,6 +150,13 @@ func inherited() []string {
 	return env
 }
 
+// Use has the process run another program from its next life on, such as another release.
+func (p *Process) Use(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.command.Path = path
+}
+
 // current is the latest life of the process.
 func (p *Process) current() *run {
 	p.mu.Lock()

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -25,11 +26,13 @@ type Service struct {
 // ServiceOptions say how to run a service. What is left out is what a user gets who
 // leaves it out, but for the addresses, which are free ports of loopback.
 type ServiceOptions struct {
-	Name    string // in messages and of the log; "isthmus-<cluster>" by default
-	Cluster string
-	Store   map[string]any // an embedded store in the sandbox's directory by default
-	Gateway string         // where its gateway listens, host:port, or NoGateway
-	Sentry  *Sentry        // identity from it; nil: insecure, or from Authority
+	Name     string // in messages and of the log; "isthmus-<cluster>" by default
+	Cluster  string
+	Program  string         // path of isthmus, as of another release; that of [Binary] by default
+	Store    map[string]any // an embedded store in the sandbox's directory by default
+	Resolver string         // where its gRPC services listen, host:port
+	Gateway  string         // where its gateway listens, host:port, or NoGateway
+	Sentry   *Sentry        // identity from it; nil: insecure, or from Authority
 	// Authority gives the service a certificate in files, without a Sentry.
 	Authority *Authority
 	Traces    string         // OTLP endpoint that spans go to; empty: nowhere
@@ -44,7 +47,7 @@ const NoGateway = "none"
 
 // Service starts an Isthmus service and waits until it is ready.
 func (s *Sandbox) Service(ctx context.Context, o ServiceOptions) (*Service, error) {
-	binary, err := Binary("isthmus")
+	binary, err := programOr(o.Program, "isthmus")
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +81,8 @@ func (s *Sandbox) NewService(o ServiceOptions) (*Service, error) {
 	service := &Service{
 		Cluster: o.Cluster, Resolver: loopback(resolver), Gateway: loopback(gateway), Admin: loopback(admin),
 	}
-	if o.Gateway != "" {
-		service.Gateway = o.Gateway
-	}
+	service.Resolver = cmp.Or(o.Resolver, service.Resolver)
+	service.Gateway = cmp.Or(o.Gateway, service.Gateway)
 	configuration := o.configuration(service, s.dir)
 	if o.Authority != nil && o.Sentry == nil {
 		files, err := s.files(o.Name, o.Authority, o.Sentry.appTrustDomain(), identity.ServiceApp("", o.Cluster))
