@@ -168,7 +168,7 @@ demo: deps-demo build-demo ## two clusters on loopback, step by step; ONCE=1 exi
 recording: deps-demo build-demo ## docs/pictures/demo.svg, from a run of the demo
 	cd tools && go run ./recording -o ../docs/pictures/demo.svg -hide $(CURDIR) $(BIN)/isthmus-demo --once
 
-.PHONY: faults oncall torture test-upgrades simulate
+.PHONY: faults oncall torture test-upgrades simulate mutants
 faults: deps build ## what each fault of docs/reference/figures/failover.md costs, in network namespaces; needs root, Linux
 	go test -count=1 -v -timeout 15m ./tests/faults -exact
 oncall: deps build ## random faults under calls for DURATION (1h): no surface may say that all is well while calls fail
@@ -181,8 +181,10 @@ comma := ,
 test-upgrades: deps build ## parts of the last two RELEASES with today's, both ways, under calls; and stores there and back; some 30 minutes
 	@for r in $(RELEASES); do $(MAKE) --no-print-directory before FROM=$$r BEFORE=$(CURDIR)/.cache/releases/$$r || exit 1; done
 	go test -count=1 -v -timeout 0 ./tests/faults -run TestUpgrades -releases $(subst $(eval ) ,$(comma),$(RELEASES:%=$(CURDIR)/.cache/releases/%))
-simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some ten a second
+simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some two a second
 	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
+mutants: ## faults put into the code, one at a time, and what in the simulation finds each
+	go run ./tests/mutants
 
 # Benchmarks: what docs/reference/figures/performance.md shows. Everything is on loopback and bounded; what
 # is not here is left out and named. BENCH has flags for every program, such as -short.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,7 @@ const (
 type client struct {
 	replicas    *replicas
 	credentials credentials.TransportCredentials
+	connect     func(ctx context.Context, address string) (net.Conn, error) // nil: as gRPC does
 	app         catalog.App
 	instance    *pb.Instance
 	log         *slog.Logger
@@ -176,7 +178,7 @@ func wait(failures int) time.Duration {
 // dial makes a connection that is used for one stream: coming back, and when, is
 // run's to decide.
 func (c *client) dial(to replica) (*grpc.ClientConn, error) {
-	return grpc.NewClient(to.target,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(c.credentials),
 		grpc.WithAuthority(to.authority()),
 		grpc.WithNoProxy(),
@@ -187,13 +189,17 @@ func (c *client) dial(to replica) (*grpc.ClientConn, error) {
 		// what was registered with it, by instances.etcd.ttl.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxViewBytes)),
-		grpc.WithReadBufferSize(4<<10),
-		grpc.WithWriteBufferSize(4<<10),
+		grpc.WithReadBufferSize(4 << 10),
+		grpc.WithWriteBufferSize(4 << 10),
 		// Windows that don't grow: measuring how far they might costs a ping for every
 		// message.
-		grpc.WithStaticStreamWindowSize(256<<10),
-		grpc.WithStaticConnWindowSize(256<<10),
-	)
+		grpc.WithStaticStreamWindowSize(256 << 10),
+		grpc.WithStaticConnWindowSize(256 << 10),
+	}
+	if c.connect != nil {
+		options = append(options, grpc.WithContextDialer(c.connect))
+	}
+	return grpc.NewClient(to.target, options...)
 }
 
 // session is the stream to one replica from hello to its end, which always has a reason, and

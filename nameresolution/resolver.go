@@ -65,6 +65,9 @@ type Options struct {
 	// ones, also those that come in; nil: it can't be tapped.
 	Made func() []Made
 	Tap  *traffic.Tap
+	// Dial connects to the resolver service, by its "ip:port" or the path of its socket; nil: as gRPC
+	// does by itself.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 	// Local makes the Dapr resolver named by the configuration's local. It is called
 	// by Init, and only for a configuration with a store.
 	Local func(component, version string, configuration any) (LocalResolver, error)

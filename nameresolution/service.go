@@ -43,6 +43,7 @@ func (r *Resolver) startService(ctx context.Context, cfg *config) error {
 	r.client = &client{
 		replicas:    newReplicas(cfg.resolvers()),
 		credentials: id.ClientCredentials(identity.OneOf(identity.ServiceApp(cfg.ResolverNamespace, cfg.Cluster))),
+		connect:     r.opts.Dial,
 		app:         r.self.App,
 		// An address has one holder at a time, so it names the instance, and a sidecar
 		// that starts again takes its former place over.

@@ -55,7 +55,7 @@ func newChannel(d *Dialer, to *callee) (*channel, error) {
 		return nil, err
 	}
 	c := &channel{dialer: d, callee: to, app: to.app, hosts: map[string]struct{}{}, plain: creds.Info().SecurityProtocol == plainText}
-	conn, err := grpc.NewClient(scheme+":///"+to.address,
+	options := []grpc.DialOption{
 		grpc.WithResolvers(c),
 		grpc.WithTransportCredentials(&connCredentials{creds}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
@@ -68,7 +68,11 @@ func newChannel(d *Dialer, to *callee) (*channel, error) {
 		grpc.WithInitialWindowSize(answerWindow), grpc.WithInitialConnWindowSize(answerWindow),
 		grpc.WithIdleTimeout(0),
 		grpc.WithNoProxy(), // gRPC compares NO_PROXY with the app's name only, not with instances
-	)
+	}
+	if d.Connect != nil {
+		options = append(options, grpc.WithContextDialer(d.Connect))
+	}
+	conn, err := grpc.NewClient(scheme+":///"+to.address, options...)
 	if err != nil {
 		return nil, err
 	}

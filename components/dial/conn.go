@@ -58,8 +58,9 @@ type conn struct {
 	silence
 }
 
-// processStart is the origin of times that use the monotonic clock alone.
-var processStart = time.Now()
+// processStart is the origin of times that use the monotonic clock alone. It is long before the start,
+// so that times are positive on a fake clock, too.
+var processStart = time.Now().AddDate(-60, 0, 0)
 
 func (c *conn) Write(b []byte) (int, error) {
 	if c.unanswered.Load() == 0 {

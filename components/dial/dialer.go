@@ -11,6 +11,7 @@ package dial
 import (
 	"context"
 	"log/slog"
+	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -33,6 +34,8 @@ type Dialer struct {
 	// Header reads a header of a call's first message, by its name in any case. It is set before the
 	// first call. nil: messages have no headers.
 	Header func(m any, name string) (value string)
+	// Connect connects to "ip:port". It is set before the first call. nil: over TCP.
+	Connect func(ctx context.Context, address string) (net.Conn, error)
 
 	log       *slog.Logger
 	span      func(context.Context) trace.Span

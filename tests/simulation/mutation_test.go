@@ -16,7 +16,6 @@ type mutation struct {
 	revivesExports   bool // a service goes back to the first version of an export
 	missesSelections bool // one of two replicas never gets a selection
 	keepsPaths       bool // a split path still works, so a lease does not lapse
-	forgetsRevisions bool // a sidecar's revision is ignored
 	losesGateways    bool // a cluster's gateways don't come back
 }
 
@@ -57,7 +56,6 @@ func TestFaultsAreFound(t *testing.T) {
 		"an export that comes back after it was revoked": {mutation{revivesExports: true}, "export: "},
 		"a replica that misses an object":                {mutation{missesSelections: true}, ""},
 		"a lease that does not lapse":                    {mutation{keepsPaths: true}, "stale: "},
-		"a revision that goes back":                      {mutation{forgetsRevisions: true}, "revision: "},
 		"a cluster that nobody calls again":              {mutation{losesGateways: true}, "calm: "},
 	} {
 		t.Run(name, func(t *testing.T) {

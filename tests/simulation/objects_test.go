@@ -26,13 +26,18 @@ func (w *world) know(cluster string, c *catalog.Cluster) { w.put(cluster, c) }
 
 // object is a Cluster object.
 func object(name string, staleAfter time.Duration, gateways []int, rampUp time.Duration, network string) *catalog.Cluster {
-	c := &catalog.Cluster{Name: name, StaleAfter: staleAfter, RampUp: rampUp, Network: network}
+	c := &catalog.Cluster{Name: name, StaleAfter: staleAfter, RampUp: rampUp, Network: network, Trust: catalog.Trust{AppDomain: domainOf(name)}}
 	for _, i := range gateways {
 		if i < replicasOf[name] {
-			c.Gateways = append(c.Gateways, fmt.Sprintf("%s-gw-%d:%s", name, i, gatewayPort))
+			c.Gateways = append(c.Gateways, gatewayAddress(name, i))
 		}
 	}
 	return c
+}
+
+// gatewayAddress is that of a cluster's gateway in Cluster objects.
+func gatewayAddress(cluster string, i int) string {
+	return fmt.Sprintf("192.0.2.%d:%s", 10*slices.Index(clusterNames, cluster)+i+1, gatewayPort)
 }
 
 // knows changes a Cluster object: the order of its gateways, its network, or whether it exists.

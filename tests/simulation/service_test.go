@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -19,6 +20,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -38,13 +40,17 @@ type service struct {
 	links    *peering.Links
 	server   *peering.Server
 	grpc     *grpc.Server
-	settled  chan struct{} // closed once views have what they had before a restart
-	sourced  chan struct{} // closed once the source of instances is known
-	running  atomic.Int64  // version of the applied instances; -1 before the first
+	stream   *stream.Server
+	sidecars *grpc.Server       // of sidecars
+	leave    context.CancelFunc // ends the streams
+	settled  chan struct{}      // closed once views have what they had before a restart
+	sourced  chan struct{}      // closed once the source of instances is known
+	running  atomic.Int64       // version of the applied instances; -1 before the first
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	parts  sync.WaitGroup
+	ctx       context.Context
+	cancel    context.CancelFunc
+	parts     sync.WaitGroup
+	streaming sync.WaitGroup // what needs the parts
 }
 
 // start starts a replica. With memory it has the instances of its last life at once.
@@ -58,10 +64,14 @@ func (r *replica) start(memory bool) {
 		w.fail("identity of %s: %v", r.host, err)
 		return
 	}
+	var corrupt func(catalog.Object) catalog.Object
+	if w.mutation != (mutation{}) {
+		corrupt = w.mutation.corrupt(r)
+	}
 	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, discardLog)
-	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: w.mutation.corrupt(r)}, s.topology, discardLog)
+	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: corrupt}, s.topology, discardLog)
 	s.feed.After(s.sourced)
-	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.net.Host(r.host).Dial}
+	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.dialPeers(r.host)}
 	s.links = peering.NewLinks(cfg, s.topology, source, discardLog)
 	s.server = peering.NewServer(cfg, s.topology, discardLog)
 	peering.Join(s.links, s.server)
@@ -83,11 +93,56 @@ func (r *replica) start(memory bool) {
 			g.listen()
 		}
 	}
-	for _, d := range c.sidecars {
-		if d.at == r {
-			d.attach()
-		}
+	s.serveSidecars()
+}
+
+// serveSidecars serves the streams of sidecars.
+func (s *service) serveSidecars() {
+	r, w := s.replica, s.replica.cluster.world
+	id, err := newIdentity(r.cluster.name, identity.ServiceApp("", r.cluster.name))
+	if err == nil {
+		s.stream, err = stream.New(stream.Config{Cluster: r.cluster.name, Settled: s.settled, Unreachable: s.links.SetUnreachable},
+			s.topology, prometheus.NewRegistry(), discardLog)
 	}
+	if err != nil {
+		w.fail("%s: %v", r.host, err)
+		return
+	}
+	l, err := w.net.Host(r.host).Listen(resolverPort)
+	if err != nil {
+		w.fail("%s: %v", r.host, err)
+		return
+	}
+	s.sidecars = grpc.NewServer(append(stream.ServerOptions(), grpc.Creds(id.ServerCredentials(func(identity.ID) error { return nil })))...)
+	v1alpha1.RegisterResolverServer(s.sidecars, s.stream)
+	var ctx context.Context
+	ctx, s.leave = context.WithCancel(s.ctx)
+	s.parts.Go(func() { _ = id.Run(ctx) }) // returns nil
+	s.streaming.Go(func() {
+		if err := s.stream.Run(ctx); err != nil {
+			w.fail("%s: streams: %v", r.host, err)
+		}
+	})
+	s.streaming.Go(func() { _ = s.sidecars.Serve(l) })
+}
+
+// isSettled tells whether views have what they had before a restart.
+func (s *service) isSettled() bool {
+	select {
+	case <-s.settled:
+		return true
+	default:
+		return false
+	}
+}
+
+// version is that of the objects that it knows.
+func (s *service) version() int {
+	version, err := strconv.Atoi(string(s.feed.Status().Version))
+	if err != nil {
+		panic(fmt.Sprintf("version %q of the simulated store", s.feed.Status().Version))
+	}
+	return version
 }
 
 func (s *service) part(name string, run func(context.Context) error) {
@@ -159,11 +214,9 @@ func (r *replica) stop(kill bool) {
 			}
 		}
 	}
-	for _, d := range r.cluster.sidecars {
-		if d.at == r {
-			d.detach()
-		}
-	}
+	s.leave()
+	s.sidecars.Stop()
+	s.streaming.Wait()
 	if kill {
 		s.server.Stop()
 	} else {
@@ -181,15 +234,10 @@ func (r *replica) stop(kill bool) {
 
 // objects are the true objects at the version that the service has; nil before the first.
 func (s *service) objects() map[catalog.Key]catalog.Object {
-	status := s.feed.Status()
-	if !status.Synced {
+	if !s.feed.Status().Synced {
 		return nil
 	}
-	version, err := strconv.Atoi(string(status.Version))
-	if err != nil {
-		panic(fmt.Sprintf("version %q of the simulated store", status.Version))
-	}
-	return s.replica.cluster.objects.at(version)
+	return s.replica.cluster.objects.at(s.version())
 }
 
 // watchRevisions checks that revisions never decrease on a stream to a peer.

@@ -2,7 +2,9 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 type plan struct {
 	seed       uint64
 	staleAfter map[string]time.Duration
+	withCalls  bool // what happens to the paths of services happens to those of callers, too
 	steps      []step
 }
 
@@ -60,6 +63,10 @@ var kinds = []struct {
 	{"know", 4, maker.knows},
 	{"instances", 14, maker.moves},
 	{"sidecar", 4, maker.sidecarMoves},
+	{"call", 14, maker.calls},
+	{"pod", 4, maker.podFalls},
+	{"cut", 4, maker.cut},
+	{"restart", 3, maker.restart},
 	{"calm", 1, maker.calm},
 	{"almost", 1, maker.almost},
 }
@@ -71,6 +78,7 @@ func newPlan(seed uint64, steps int, without []string) *plan {
 	for _, name := range clusterNames {
 		p.staleAfter[name] = one(m, []time.Duration{time.Second, 2 * time.Second, 2 * time.Second, 6 * time.Second, 10 * time.Second})
 	}
+	p.withCalls = m.chance(50)
 	p.steps = append(p.steps, m.begin(p)...)
 	total := 0
 	for _, k := range kinds {
@@ -317,6 +325,65 @@ func (m maker) sidecarMoves() (string, func(*world)) {
 	return fmt.Sprintf("%s in east to replica %d", apps[i], to), func(w *world) {
 		c := w.cluster("east")
 		c.sidecars[i].move(c.replicas[to])
+	}
+}
+
+// calls has an app call the others, some rounds while the next steps happen.
+func (m maker) calls() (string, func(*world)) {
+	in, i, rounds := one(m, clusterNames), m.IntN(len(apps)), 1+m.IntN(12)
+	pause := one(m, []time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond, time.Second})
+	takes := one(m, []time.Duration{0, 0, time.Millisecond, 50 * time.Millisecond, 2 * time.Second})
+	return fmt.Sprintf("%s in %s, %d rounds, %s between them, each takes %s", apps[i], in, rounds, pause, takes), func(w *world) {
+		w.callsOf(w.cluster(in).sidecars[i], rounds, pause, takes)
+	}
+}
+
+// podFalls kills a pod, and starts it again before anybody says so.
+func (m maker) podFalls() (string, func(*world)) {
+	n, away := m.IntN(100), time.Duration(m.IntN(3000))*time.Millisecond
+	return fmt.Sprintf("%d falls for %s", n, away), func(w *world) {
+		addresses := slices.Sorted(maps.Keys(w.pods))
+		if len(addresses) == 0 {
+			return
+		}
+		address := addresses[n%len(addresses)]
+		w.pods[address].kill()
+		w.fallen = address
+		w.pass(away)
+		w.fallen = ""
+		if p := w.pods[address]; p != nil {
+			p.start()
+		}
+	}
+}
+
+// cut loses what a caller and a gateway or a pod send each other, in both directions or one.
+func (m maker) cut() (string, func(*world)) {
+	in, i, n, away := one(m, clusterNames), m.IntN(len(apps)), m.IntN(100), time.Duration(m.IntN(8000))*time.Millisecond
+	there, back := m.chance(70), m.chance(70)
+	return fmt.Sprintf("%s in %s and %d for %s: %v, %v", apps[i], in, n, away, there, back), func(w *world) {
+		hosts := slices.Sorted(maps.Keys(w.pods))
+		for at := range hosts {
+			hosts[at], _, _ = net.SplitHostPort(hosts[at])
+		}
+		for _, c := range w.clusters {
+			for _, g := range c.gateways {
+				hosts = append(hosts, g.host)
+			}
+		}
+		from, to := w.cluster(in).sidecars[i].host, hosts[n%len(hosts)]
+		w.net.SetPath(from, to, peeringtest.Path{Down: there})
+		w.net.SetPath(to, from, peeringtest.Path{Down: back})
+		w.pass(away)
+		w.net.SetPaths(from, to, peeringtest.Path{})
+	}
+}
+
+// restart restarts the sidecars of an app, with or without the last good view.
+func (m maker) restart() (string, func(*world)) {
+	in, i, disk := one(m, clusterNames), m.IntN(len(apps)), m.chance(50)
+	return fmt.Sprintf("%s in %s, its disk stays: %v", apps[i], in, disk), func(w *world) {
+		w.cluster(in).sidecars[i].restart(disk)
 	}
 }
 

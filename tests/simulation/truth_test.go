@@ -114,11 +114,22 @@ type store struct {
 	corrupt func(catalog.Object) catalog.Object // the effect of a mutation on each object; nil: none
 }
 
-// Watch delivers the full set, and again after each change.
+// Watch delivers the full set, and then the differences, but for each fourth version.
 func (s *store) Watch(ctx context.Context, _ configstore.Version, deliver func(configstore.Change) error) error {
+	var before map[catalog.Key]catalog.Object // nil before the first
 	return read(ctx, s.objects, s.access, func(version int, state map[catalog.Key]catalog.Object) error {
-		c := configstore.Change{Full: true, Version: configstore.Version(strconv.Itoa(version))}
-		for _, object := range state {
+		c := configstore.Change{Full: before == nil || version%4 == 0 || s.corrupt != nil, Version: configstore.Version(strconv.Itoa(version))}
+		had := before
+		before = state
+		for key := range had {
+			if !c.Full && state[key] == nil {
+				c.Deleted = append(c.Deleted, key)
+			}
+		}
+		for key, object := range state {
+			if !c.Full && had[key] == object {
+				continue
+			}
 			if s.corrupt != nil {
 				if object = s.corrupt(object); object == nil {
 					continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -19,12 +20,20 @@ type world struct {
 	clusters []*cluster
 	down     map[way]bool // paths that lose everything
 	mutation mutation
-	reached  map[way]time.Time    // when a round trip from a host to a cluster was last possible
+	reached  map[way]time.Time    // when a round trip from a host to a cluster was last possible; under mu
 	floors   map[subject]int      // the oldest version of an export that may still be seen
 	exports  map[export][]allowed // every version of each export
+	pods     map[string]*pod      // by address; nil before begin
+	fallen   string               // the address of one that was killed; its cluster does not know
+	callers  bool                 // paths of services are those of callers, too
+	disk     string               // a directory
+
+	open atomic.Int64 // rounds of calls
 
 	mu    sync.Mutex
 	fault error // the first
+	calls []*attempt
+	heard map[*sidecar]time.Time // since when each hears its service
 }
 
 // way leads from one host to another host, or to a cluster.
@@ -79,6 +88,7 @@ type gateway struct {
 	up       bool // it should accept connections
 	hollow   bool // it accepts connections and ends them at once
 	listener net.Listener
+	calls    net.Listener // of callers
 	serving  sync.WaitGroup
 }
 
@@ -97,8 +107,8 @@ const gatewayPort = "15443"
 // newWorld makes clusters that know nothing and do not run.
 func newWorld(p *plan, m mutation) *world {
 	w := &world{
-		net: peeringtest.New(p.seed), down: map[way]bool{}, mutation: m,
-		reached: map[way]time.Time{}, floors: map[subject]int{}, exports: map[export][]allowed{},
+		net: peeringtest.New(p.seed), callers: p.withCalls, down: map[way]bool{}, mutation: m,
+		reached: map[way]time.Time{}, heard: map[*sidecar]time.Time{}, floors: map[subject]int{}, exports: map[export][]allowed{},
 	}
 	for _, name := range clusterNames {
 		c := &cluster{
@@ -112,7 +122,7 @@ func newWorld(p *plan, m mutation) *world {
 			c.gateways = append(c.gateways, &gateway{cluster: c, host: fmt.Sprintf("%s-gw-%d", name, i), target: r, up: true})
 		}
 		for i, a := range apps {
-			c.sidecars = append(c.sidecars, &sidecar{app: a, at: c.replicas[i%len(c.replicas)]})
+			c.sidecars = append(c.sidecars, &sidecar{cluster: c, app: a, host: name + "/" + a.ID, at: c.replicas[i%len(c.replicas)]})
 			w.exports[export{name, a}] = []allowed{nil}
 		}
 		w.clusters = append(w.clusters, c)
@@ -164,8 +174,14 @@ func (g *gateway) listen() {
 		return
 	}
 	g.listener = l
-	server := g.target.service.grpc
-	g.serving.Go(func() { _ = server.Serve(l) })
+	service := g.target.service
+	g.serving.Go(func() { _ = service.grpc.Serve(l) })
+	if g.calls, err = g.cluster.world.net.Host(g.host).Listen(callsPort); err != nil {
+		g.cluster.world.fail("%s: %v", g.host, err)
+		return
+	}
+	calls := g.calls
+	g.serving.Go(func() { g.serveCalls(calls, service) })
 }
 
 // close makes it refuse connections, and resets open ones.
@@ -175,8 +191,11 @@ func (g *gateway) close() {
 	}
 	g.cluster.world.net.Host(g.host).Kill()
 	_ = g.listener.Close()
+	if g.calls != nil {
+		_ = g.calls.Close()
+	}
 	g.serving.Wait()
-	g.listener, g.hollow = nil, false
+	g.listener, g.calls, g.hollow = nil, nil, false
 }
 
 // hangUp makes it accept connections and end them, like a gateway without a service.
@@ -205,10 +224,25 @@ func (w *world) path(from, to string, p peeringtest.Path) {
 		return
 	}
 	w.net.SetPath(from, to, p)
+	if !w.callers {
+		return
+	}
+	w.each(func(r *replica) {
+		for _, d := range r.cluster.sidecars {
+			if r.host == from {
+				w.net.SetPath(d.host, to, p)
+			}
+			if r.host == to {
+				w.net.SetPath(from, d.host, p)
+			}
+		}
+	})
 }
 
 // note records which clusters each replica could reach now.
 func (w *world) note() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.each(func(r *replica) {
 		for _, c := range w.clusters {
 			for _, g := range c.gateways {
@@ -234,8 +268,15 @@ func (w *world) pass(d time.Duration) {
 
 // look checks everything against the model once.
 func (w *world) look() {
+	w.placePods()
 	synctest.Wait()
 	w.note()
+	for _, d := range w.sidecars() {
+		d.look()
+		w.mu.Lock()
+		w.heard[d] = d.heard
+		w.mu.Unlock()
+	}
 	w.each(func(r *replica) {
 		if r.service != nil && w.failed() == nil {
 			w.check(r.service)
@@ -243,7 +284,39 @@ func (w *world) look() {
 	})
 }
 
+// sidecars are those that run.
+func (w *world) sidecars() (all []*sidecar) {
+	for _, c := range w.clusters {
+		for _, d := range c.sidecars {
+			if d.resolver != nil {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
+}
+
+// begin starts the sidecars, and the pods that are there.
+func (w *world) begin(disk string) {
+	w.disk, w.pods = disk, map[string]*pod{}
+	for _, c := range w.clusters {
+		for _, d := range c.sidecars {
+			d.start()
+		}
+	}
+}
+
 // end ends everything.
 func (w *world) end() {
+	for _, d := range w.sidecars() {
+		d.stop()
+	}
 	w.each(func(r *replica) { r.stop(false) })
+	for _, p := range w.pods {
+		p.kill()
+	}
+	synctest.Wait()
+	if n := w.net.Open(); n > 0 {
+		w.fail("left: %d connections are open after the end of all programs", n)
+	}
 }

@@ -77,6 +77,13 @@ func (n *Network) Reset(a, b string) {
 	}, (*pair).reset)
 }
 
+// Open is how many connections and listeners are open.
+func (n *Network) Open() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.conns) + len(n.listeners)
+}
+
 // eachPair calls do for the selected connections.
 func (n *Network) eachPair(which func(*pair) bool, do func(*pair)) {
 	n.mu.Lock()
