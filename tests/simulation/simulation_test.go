@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -31,6 +32,10 @@ var (
 // and a failing seed fails again. The race detector needs it as well: in Go 1.26, two processors
 // may run timers of one bubble at a time, in one context of the detector, which crashes.
 func TestMain(m *testing.M) {
+	if args := os.Getenv(writerEnv); args != "" {
+		writers(args)
+		return
+	}
 	flag.Parse()
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400) // a third of the time went to garbage
