@@ -89,6 +89,9 @@ func Elsewhere(a *v1alpha1.AppState) string {
 	var all []string
 	for _, i := range a.GetImports() {
 		text := fmt.Sprintf("%s %d", i.GetCluster(), i.GetReady())
+		if i.GetNamed() {
+			text = i.GetCluster() + map[bool]string{true: " some", false: " none"}[i.GetReady() > 0]
+		}
 		if i.GetVersions() != "" {
 			text += " (" + i.GetVersions() + ")"
 		}

@@ -133,7 +133,7 @@ func appToWire(s *topology.AppState) *v1alpha1.AppState {
 		m.Instances = append(m.Instances, w)
 	}
 	for _, i := range s.Imports {
-		m.Imports = append(m.Imports, &v1alpha1.ExportState{Cluster: i.Cluster, Ready: i.Ready, Stale: i.Stale, Versions: i.Versions})
+		m.Imports = append(m.Imports, &v1alpha1.ExportState{Cluster: i.Cluster, Ready: i.Ready, Stale: i.Stale, Versions: i.Versions, Named: i.Named})
 	}
 	return m
 }

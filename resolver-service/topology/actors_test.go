@@ -113,12 +113,12 @@ func TestAnOwnerTellsWhomItAllows(t *testing.T) {
 		peer string
 		want bool
 	}{{"west", true}, {"north", false}} {
-		if _, told := g.Peer(test.peer).Exports.Get(key); told != test.want {
+		if _, told := g.Peer(test.peer, nil).Exports.Get(key); told != test.want {
 			t.Errorf("%s is told of the type: %t, want %t", test.peer, told, test.want)
 		}
 	}
 	bridge := catalog.BridgeApp("shop", "east")
-	export, _ := g.Peer("west").Exports.Get(bridge)
+	export, _ := g.Peer("west", nil).Exports.Get(bridge)
 	if export == nil || len(export.Allow) != 1 || export.Allow[0].App != "isthmus-actors-west" {
 		t.Errorf("the bridge is exported as %+v, want to the bridge of west alone", export)
 	}

@@ -148,7 +148,7 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config.Open = seed%2 == 0
 		g := NewGraph(config)
-		g.Peer("east")
+		g.Peer("east", nil)
 		objects := []catalog.Object{east, north}
 		for _, id := range ids {
 			var all []catalog.Endpoint
@@ -159,7 +159,7 @@ func TestNoAddressIsEverSeenWithTwoApps(t *testing.T) {
 			}
 			objects = append(objects, selects(id, all...), exports(id, catalog.Allow{}))
 		}
-		follower := &audience{own: map[catalog.App]*catalog.View{}, peers: map[string]*PeerView{}}
+		follower := &audience{own: map[catalog.App]*catalog.View{}, peers: map[PeerKey]*PeerView{}}
 		follower.takes(g.Apply(full(objects...))...)
 		for step := range 150 {
 			var changes []Change
@@ -240,7 +240,7 @@ func pieces(r *rand.Rand, u Update) (all []Update) {
 		all = append(all, Update{Gateway: u.Gateway})
 	}
 	for name, p := range u.Peers {
-		all = append(all, Update{Peers: map[string]*PeerView{name: p}})
+		all = append(all, Update{Peers: map[PeerKey]*PeerView{name: p}})
 	}
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all

@@ -52,7 +52,7 @@ type audience struct {
 	open    *catalog.View
 	gateway *catalog.GatewayTable
 	own     map[catalog.App]*catalog.View
-	peers   map[string]*PeerView
+	peers   map[PeerKey]*PeerView
 
 	callers  *catalog.Callers
 	clusters *catalog.Gateways
@@ -117,7 +117,7 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 			t.Fatalf("%s: %s gets another view at revision %d after %d", what, id, is.Revision, was.Revision)
 		}
 	}
-	if a.gateway != g.exports.gateway || a.peers["east"] != g.exports.peers["east"] {
+	if a.gateway != g.exports.gateway || a.peers[PeerKey{Cluster: "east"}] != g.exports.peers[PeerKey{Cluster: "east"}] {
 		t.Fatalf("%s: the gateway or a peer was not told", what)
 	}
 	for app, access := range a.access {
@@ -140,8 +140,8 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		config.Open = seed%4 != 0
 		w, g := newWorld(), NewGraph(config)
-		followers := &audience{own: map[catalog.App]*catalog.View{}, peers: map[string]*PeerView{}}
-		g.Peer("east")
+		followers := &audience{own: map[catalog.App]*catalog.View{}, peers: map[PeerKey]*PeerView{}}
+		g.Peer("east", nil)
 		for range r.IntN(5) { // instances and peers come before the store's full set, too
 			early := Change{Instances: randomBatch(r).Instances, Peers: randomBatch(r).Peers}
 			followers.takes(g.Apply(early)...)

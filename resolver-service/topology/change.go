@@ -122,6 +122,33 @@ type PeerExport struct {
 	Versions  *catalog.Labels // likewise
 	// Actor is set for an actor type, whose App is that of [catalog.Actors.App].
 	Actor *ActorExport
+	// Named tells that no app of the importing cluster may be led to this one, by what that cluster
+	// said: then only App and Allow are told, and in Ready 1 for any number.
+	Named bool
+}
+
+// Interest is the apps of which a peer is told all. It is immutable; nil stands for every app.
+type Interest struct{ Apps *catalog.AppSet }
+
+// has tells whether all is told of an app. Of actor types it is.
+func (i *Interest) has(app catalog.App) bool {
+	if i == nil || i.Apps.Has(app) {
+		return true
+	}
+	_, actors := app.Actors()
+	return actors
+}
+
+// PeerKey tells the views of peers apart: by the peer, and by its interest's digest, which is empty
+// for every app.
+type PeerKey struct{ Cluster, Interest string }
+
+// Key is that of a cluster's view by the interest.
+func (i *Interest) Key(cluster string) PeerKey {
+	if i == nil {
+		return PeerKey{Cluster: cluster}
+	}
+	return PeerKey{cluster, "=" + string(i.Apps.Digest())}
 }
 
 // ActorExport is what an export says of an actor type.
@@ -134,6 +161,8 @@ type ActorExport struct {
 type PeerView struct {
 	Revision uint64
 	Exports  catalog.Table[*PeerExport]
+
+	interest *Interest
 }
 
 // Effects are what a change of objects would alter.

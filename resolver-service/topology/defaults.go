@@ -17,6 +17,8 @@ func (ss *selections) setOwn(n *node, next *catalog.AppEndpoints) {
 
 // setDefault replaces the default of a namespace, or of all.
 func (ss *selections) setDefault(namespace string, next *catalog.AppEndpoints) {
+	ss.countDefault(ss.defaults[namespace], -1)
+	ss.countDefault(next, 1)
 	if next == nil {
 		delete(ss.defaults, namespace)
 	} else {
@@ -39,6 +41,37 @@ func (ss *selections) setDefault(namespace string, next *catalog.AppEndpoints) {
 			}
 		}
 	}
+}
+
+// countDefault notes which apps a default holds: in any namespace, those of a default for all that are
+// in the namespace of whoever follows it.
+func (ss *selections) countDefault(s *catalog.AppEndpoints, by int) {
+	if s == nil {
+		return
+	}
+	for i := range s.Endpoints {
+		app := s.Endpoints[i].App
+		if app.Namespace == catalog.DefaultName {
+			app.Namespace = s.App.Namespace
+		}
+		if ss.inDefaults[app] += by; ss.inDefaults[app] == 0 {
+			delete(ss.inDefaults, app)
+		}
+		if n := ss.apps[app]; n != nil {
+			ss.interestChanged(n)
+		} else if app.Namespace == catalog.DefaultName {
+			for other, n := range ss.apps {
+				if other.ID == app.ID {
+					ss.interestChanged(n)
+				}
+			}
+		}
+	}
+}
+
+// inDefault tells whether a default holds an app.
+func (ns *nodes) inDefault(app catalog.App) bool {
+	return ns.inDefaults[app] > 0 || ns.inDefaults[catalog.App{Namespace: catalog.DefaultName, ID: app.ID}] > 0
 }
 
 // defaultOf is the default that an app without a selection of its own follows; nil for none.

@@ -218,7 +218,7 @@ func TestAPeerChangesNothingOfOthers(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		with, without := NewGraph(config), NewGraph(config)
 		for _, g := range []*Graph{with, without} {
-			g.Peer("east")
+			g.Peer("east", nil)
 			g.Apply(full(objects...))
 			for _, name := range []string{"east", "north", "south"} {
 				g.Apply(lease(name, Fresh))

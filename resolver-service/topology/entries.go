@@ -133,6 +133,9 @@ func (w *callerReachability) from(c *cluster) catalog.Route {
 	if export == nil || !export.allows(w.cfg.Cluster, caller) {
 		return catalog.Route{State: catalog.NotExported}
 	}
+	if export.Named {
+		return catalog.Route{State: catalog.Unheard} // it is asked for all, and about to answer
+	}
 	var direct, gateway []string
 	if w.onNetwork(c) {
 		direct = export.direct()

@@ -62,7 +62,8 @@ func (g *Graph) allowedTo(c *ObjectChange) map[exportTo][]catalog.Allow {
 				add(name, n)
 			}
 		}
-		for name := range g.exports.peers {
+		for key := range g.exports.peers {
+			name := key.Cluster
 			if cl := g.clusters[name]; (cl == nil || cl.object == nil) && !slices.Contains(clusters, name) {
 				add(name, n) // it follows without a Cluster object, which takes no mTLS
 			}

@@ -13,24 +13,27 @@ type exportTables struct {
 	*nodes
 	actors   *actors
 	gateway  *catalog.GatewayTable
-	peers    map[string]*PeerView
+	peers    map[PeerKey]*PeerView
 	warnings []warning // that nobody was told of yet
 }
 
 func newExportTables(ns *nodes, as *actors) *exportTables {
 	return &exportTables{
-		nodes: ns, actors: as, peers: map[string]*PeerView{},
+		nodes: ns, actors: as, peers: map[PeerKey]*PeerView{},
 		gateway: &catalog.GatewayTable{Domain: ns.cfg.Domain, Kubernetes: ns.cfg.Kubernetes, Cluster: ns.cfg.Cluster},
 	}
 }
 
-// toPeer is what a peer may know of an app, or nil.
-func (x *exportTables) toPeer(n *node, peer string) *PeerExport {
+// toPeer is what a peer is told of an app, or nil.
+func (x *exportTables) toPeer(n *node, peer string, by *Interest) *PeerExport {
 	allow := x.allowedFrom(n, peer)
 	if len(allow) == 0 {
 		return nil
 	}
 	ready := x.exportable(n)
+	if !by.has(n.app) {
+		return &PeerExport{App: n.app, Allow: allow, Ready: uint32(min(len(ready), 1)), Named: true}
+	}
 	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready)))}
 	export.Instances, _ = x.tokensOf(n)
 	if c := x.clusters[peer]; c != nil && x.onNetwork(c) {
@@ -81,20 +84,20 @@ func (x *exportTables) flushExports(d *dirty, u *Update) {
 	if len(d.exports) == 0 && len(d.peers) == 0 && len(d.actorTypes) == 0 && !d.all {
 		return // as when another cluster's app has changed: no peer need be looked at
 	}
-	for peer, view := range x.peers {
+	for key, view := range x.peers {
 		touched, types := d.exports, d.actorTypes
-		if _, whole := d.peers[peer]; whole || d.all {
+		if _, whole := d.peers[key.Cluster]; whole || d.all {
 			touched, types = x.everyExport(touched), x.actors.every(types)
 		}
-		edits := append(x.exportEdits(peer, view, touched), x.actors.exportEdits(peer, view, types)...)
+		edits := append(x.exportEdits(key.Cluster, view, touched), x.actors.exportEdits(key.Cluster, view, types)...)
 		if len(edits) == 0 && !d.all {
 			continue
 		}
 		if u.Peers == nil {
-			u.Peers = map[string]*PeerView{}
+			u.Peers = map[PeerKey]*PeerView{}
 		}
-		x.peers[peer] = &PeerView{Revision: u.Revision, Exports: view.Exports.With(edits...)}
-		u.Peers[peer] = x.peers[peer]
+		x.peers[key] = &PeerView{u.Revision, view.Exports.With(edits...), view.interest}
+		u.Peers[key] = x.peers[key]
 	}
 }
 
@@ -164,7 +167,7 @@ func (x *exportTables) exportEdits(peer string, view *PeerView, touched map[*nod
 		old, had := view.Exports.Get(n.app)
 		var next *PeerExport
 		if now := x.apps[n.app]; now != nil {
-			next = x.toPeer(now, peer)
+			next = x.toPeer(now, peer, view.interest)
 		}
 		switch {
 		case next == nil && had:
@@ -176,16 +179,31 @@ func (x *exportTables) exportEdits(peer string, view *PeerView, touched map[*nod
 	return edits
 }
 
-// Peer starts to keep the view of a peer, and returns it.
-func (g *Graph) Peer(name string) *PeerView {
-	if view := g.exports.peers[name]; view != nil {
+// Peer starts to keep the view of a peer by its interest, and returns it. Where the peer had another
+// interest before, only what differs is looked at.
+func (g *Graph) Peer(name string, by *Interest) *PeerView {
+	key, from, touched := by.Key(name), &PeerView{interest: by}, map[*node]struct{}(nil)
+	if view := g.exports.peers[key]; view != nil {
 		return view
 	}
-	edits := g.exports.exportEdits(name, &PeerView{}, g.exports.everyExport(map[*node]struct{}{}))
-	edits = append(edits, g.actors.exportEdits(name, &PeerView{}, g.actors.every(nil))...)
-	g.exports.peers[name] = &PeerView{Revision: g.revision, Exports: catalog.NewTable(edits)}
-	return g.exports.peers[name]
+	for other, view := range g.exports.peers {
+		if other.Cluster == name && by != nil && view.interest != nil {
+			from, touched = &PeerView{Exports: view.Exports, interest: by}, map[*node]struct{}{}
+			put, removed := by.Apps.Diff(view.interest.Apps)
+			for _, app := range slices.Concat(put, removed) {
+				if n := g.apps[app]; n != nil {
+					touched[n] = struct{}{}
+				}
+			}
+			break
+		}
+	}
+	var edits []catalog.Edit[*PeerExport]
+	if touched == nil {
+		touched = g.exports.everyExport(map[*node]struct{}{})
+		edits = g.actors.exportEdits(name, from, g.actors.every(nil))
+	}
+	edits = append(edits, g.exports.exportEdits(name, from, touched)...)
+	g.exports.peers[key] = &PeerView{g.revision, from.Exports.With(edits...), by}
+	return g.exports.peers[key]
 }
-
-// ForgetPeer stops keeping the view of a peer.
-func (g *Graph) ForgetPeer(name string) { delete(g.exports.peers, name) }

@@ -20,6 +20,7 @@ type dirty struct {
 	actorTypes map[catalog.Actors]struct{}     // for peers
 	actors     map[string]struct{}             // namespaces, for their bridges
 	tunnels    map[*cluster]map[*node]struct{} // apps that are reached by a tunnel, or were
+	interests  map[string]map[*node]struct{}   // by cluster, apps of which more may be wanted than before, or less
 }
 
 func (d *dirty) reset() {
@@ -27,7 +28,7 @@ func (d *dirty) reset() {
 		entries: map[*node]map[*node]struct{}{}, selections: map[*node]struct{}{}, presents: map[*node]struct{}{},
 		exports: map[*node]struct{}{}, peers: map[string]struct{}{},
 		callers: map[netip.Addr]struct{}{}, actorTypes: map[catalog.Actors]struct{}{}, actors: map[string]struct{}{},
-		tunnels: map[*cluster]map[*node]struct{}{},
+		tunnels: map[*cluster]map[*node]struct{}{}, interests: map[string]map[*node]struct{}{},
 	}
 }
 
@@ -57,15 +58,16 @@ func (d *dirty) peer(name string)  { d.peers[name] = struct{}{} }
 
 // Update is what a change altered, ready to be published.
 type Update struct {
-	Revision uint64
-	Views    []ViewUpdate
-	Open     *catalog.View                   // nil if it stays
-	Gateway  *catalog.GatewayTable           // nil if it stays
-	Peers    map[string]*PeerView            // those that changed
-	Callers  *catalog.Callers                // nil if they stay
-	Clusters *catalog.Gateways               // nil if they stay
-	Access   map[catalog.App]*catalog.Access // of those followed, those that changed
-	Actors   map[string]*catalog.ActorView   // by namespace; of those followed, those that changed
+	Revision  uint64
+	Views     []ViewUpdate
+	Open      *catalog.View                   // nil if it stays
+	Gateway   *catalog.GatewayTable           // nil if it stays
+	Peers     map[PeerKey]*PeerView           // those that changed
+	Callers   *catalog.Callers                // nil if they stay
+	Clusters  *catalog.Gateways               // nil if they stay
+	Access    map[catalog.App]*catalog.Access // of those followed, those that changed
+	Actors    map[string]*catalog.ActorView   // by namespace; of those followed, those that changed
+	Interests map[string]*catalog.AppSet      // by cluster; of those followed, those that changed: see [Topology.Interest]
 }
 
 // ViewUpdate is an app's new view; nil once the app has no selection.
@@ -111,6 +113,7 @@ func (g *Graph) flush() Update {
 	}
 	g.accesses.flush(d.all, d.presents, &u)
 	g.actors.flush(&d, &u)
+	g.interests.flush(&d, &u)
 	g.views.renumberOpen(&u)
 	if u.empty() {
 		u.Revision = g.revision
@@ -120,7 +123,7 @@ func (g *Graph) flush() Update {
 }
 
 func (u *Update) empty() bool {
-	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil && len(u.Access) == 0 && len(u.Actors) == 0
+	return len(u.Views) == 0 && u.Open == nil && u.Gateway == nil && len(u.Peers) == 0 && u.Callers == nil && u.Clusters == nil && len(u.Access) == 0 && len(u.Actors) == 0 && len(u.Interests) == 0
 }
 
 // Raise numbers the view that an app follows from above a revision.

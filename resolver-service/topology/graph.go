@@ -24,22 +24,24 @@ type Graph struct {
 	views      *views
 	accesses   *accesses
 	actors     *actors
+	interests  *interests
 	outages    []*node // apps that have lost their last ready instance, or have one again
 }
 
 // nodes are the apps and clusters there are, and what a change has reached of them.
 type nodes struct {
-	cfg      Config
-	synced   bool // the store's full set is in
-	apps     map[catalog.App]*node
-	clusters map[string]*cluster
-	defaults map[string]*catalog.AppEndpoints // by namespace
-	unowned  map[string]map[*node]struct{}    // apps without a selection of their own, by namespace
-	counts   Stats
-	guests   map[*cluster]struct{} // clusters that join for a while
-	touched  []*node               // whose instances a change has reached, each once
-	dirty    dirty
-	saved    *saved // while Try looks ahead
+	cfg        Config
+	synced     bool // the store's full set is in
+	apps       map[catalog.App]*node
+	clusters   map[string]*cluster
+	defaults   map[string]*catalog.AppEndpoints // by namespace
+	unowned    map[string]map[*node]struct{}    // apps without a selection of their own, by namespace
+	counts     Stats
+	guests     map[*cluster]struct{} // clusters that join for a while
+	inDefaults map[catalog.App]int   // apps that defaults hold, and in how many of them
+	touched    []*node               // whose instances a change has reached, each once
+	dirty      dirty
+	saved      *saved // while Try looks ahead
 }
 
 // node is one app, with the edges to and from it.
@@ -122,13 +124,13 @@ type cluster struct {
 
 // NewGraph makes an empty graph.
 func NewGraph(cfg Config) *Graph {
-	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}, guests: map[*cluster]struct{}{}}
+	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}, guests: map[*cluster]struct{}{}, inDefaults: map[catalog.App]int{}}
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
 	as := newActors(ns)
 	g := &Graph{
 		nodes: ns, ramps: rs, owners: newOwnership(ns), imports: newImports(ns, rs, as), exports: newExportTables(ns, as),
-		views: newViews(ns, rs), accesses: newAccesses(ns), actors: as,
+		views: newViews(ns, rs), accesses: newAccesses(ns), actors: as, interests: newInterests(ns),
 	}
 	g.selections = &selections{
 		nodes: ns, objects: map[catalog.Key]catalog.Object{}, owners: g.owners, imports: g.imports, views: g.views, accesses: g.accesses, actors: as,

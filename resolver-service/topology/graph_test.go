@@ -257,13 +257,13 @@ func TestGatewaysOfAView(t *testing.T) {
 
 func TestAPeerKnowsOnlyWhatIsExportedToIt(t *testing.T) {
 	g := NewGraph(west)
-	g.Peer("east")
+	g.Peer("east", nil)
 	g.Apply(full(
 		exports("orders", catalog.Allow{Cluster: "east", Namespace: "shop", App: "cart"}, catalog.Allow{Cluster: "north"}),
 		exports("ledger", catalog.Allow{Cluster: "north"}),
 		exports("closed")))
 	u := g.Apply(runs("orders", "1", "10.0.0.1:50002"))[0]
-	view := u.Peers["east"]
+	view := u.Peers[PeerKey{Cluster: "east"}]
 	if view == nil || view.Exports.Len() != 1 {
 		t.Fatalf("east knows %+v, want orders only", view)
 	}

@@ -325,5 +325,5 @@ func (as *accesses) forget(app catalog.App) { delete(as.followed, app) }
 // Access follows who may call an app until Close. The topology keeps that for as long as somebody
 // follows it.
 func (t *Topology) Access(ctx context.Context, app catalog.App) (*Followed[*catalog.Access], error) {
-	return t.accesses.follow(ctx, t, app)
+	return t.accesses.follow(ctx, t, app, func(g *Graph) *catalog.Access { return g.accesses.keep(app, g.revision) })
 }

@@ -189,7 +189,7 @@ func TestAcrossNamespacesTheCalleeConsents(t *testing.T) {
 				if _, there := g.exports.gateway.Backends.Get(to); there != outward {
 					t.Fatalf("seed %d, step %d: the gateway leads to %s: %t, want %t", seed, step, to, there, outward)
 				}
-				if export, there := g.Peer("east").Exports.Get(to); there != outward || there && slices.ContainsFunc(export.Allow, func(a catalog.Allow) bool { return a.Cluster != "east" }) {
+				if export, there := g.Peer("east", nil).Exports.Get(to); there != outward || there && slices.ContainsFunc(export.Allow, func(a catalog.Allow) bool { return a.Cluster != "east" }) {
 					t.Fatalf("seed %d, step %d: east is told of %s: %v, want %t", seed, step, to, export, outward)
 				}
 			}

@@ -29,7 +29,7 @@ func TestAGuestGetsItsTakesAlone(t *testing.T) {
 	}
 	g.Apply(says("anna", export("orders"), export("ledger"), export("open")))
 	g.Apply(lease("anna", Fresh))
-	g.Peer("anna")
+	g.Peer("anna", nil)
 	where := func(caller, callee string, headers ...catalog.HeaderValue) string {
 		d := g.viewOf(app(caller)).ExplainCall(app(callee), headers)
 		return strings.TrimSpace(d.Outcome.String() + " " + d.Cluster)
@@ -63,7 +63,7 @@ func TestAGuestGetsItsTakesAlone(t *testing.T) {
 	for a := range tunnels.Apps.All() {
 		tunnelled = append(tunnelled, a.ID)
 	}
-	for a, e := range g.exports.peers["anna"].Exports.All() {
+	for a, e := range g.exports.peers[PeerKey{Cluster: "anna"}].Exports.All() {
 		told = append(told, a.ID)
 		if !slices.Equal(e.Allow, []catalog.Allow{{Cluster: "anna", Namespace: "shop", App: "orders"}}) {
 			t.Errorf("%s is exported to %v", a, e.Allow)
@@ -91,7 +91,7 @@ func TestAGuestGetsItsTakesAlone(t *testing.T) {
 	}
 	g.Apply(deletes(catalog.Key{Kind: catalog.KindCluster, Name: "anna"}, catalog.Key{Kind: catalog.KindCluster, Name: "ben"}))
 	holds("no guest", map[string]string{"dev orders": "ok west", "checkout orders anna": "ok west", "stranger orders anna": "ok west"})
-	if n := g.exports.peers["anna"].Exports.Len(); n != 1 { // vault, which is exported to any cluster
+	if n := g.exports.peers[PeerKey{Cluster: "anna"}].Exports.Len(); n != 1 { // vault, which is exported to any cluster
 		t.Errorf("a guest that has gone is told of %d apps", n)
 	}
 }

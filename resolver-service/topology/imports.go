@@ -120,8 +120,11 @@ func (im *imports) setRemote(c *cluster, n *node, export *PeerExport) {
 	if len(n.takes) > 0 {
 		im.dirty.present(n)
 	}
-	if c.tunnelled() && (old == nil) != (export == nil) {
-		im.dirty.tunnel(c, n)
+	if (old == nil) != (export == nil) {
+		im.dirty.interest(c, n)
+		if c.tunnelled() {
+			im.dirty.tunnel(c, n)
+		}
 	}
 	im.release(n)
 }
@@ -136,7 +139,7 @@ func (e *PeerExport) addresses() []string {
 // same tells whether two exports say the same.
 func (e *PeerExport) same(o *PeerExport) bool {
 	return e.App == o.App && e.Ready == o.Ready && e.Draining == o.Draining && e.Shards == o.Shards &&
-		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Zones.Equal(o.Zones) && e.Versions.Equal(o.Versions) &&
+		slices.Equal(e.Allow, o.Allow) && slices.Equal(e.Addresses, o.Addresses) && slices.Equal(e.Instances, o.Instances) && e.Named == o.Named && e.Zones.Equal(o.Zones) && e.Versions.Equal(o.Versions) &&
 		(e.Actor == nil) == (o.Actor == nil) && (e.Actor == nil || *e.Actor == *o.Actor)
 }
 

@@ -12,7 +12,7 @@ func TestSameExport(t *testing.T) {
 	whole := PeerExport{
 		App:   catalog.App{Namespace: "shop", ID: "orders"},
 		Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 3, Draining: 1, Shards: 3, Addresses: []string{"10.0.0.1:50002"},
-		Instances: []uint32{7}, Zones: catalog.NewLabels([]string{"a"}), Versions: catalog.NewLabels([]string{"2.1"}), Actor: &ActorExport{Object: "cart"},
+		Instances: []uint32{7}, Zones: catalog.NewLabels([]string{"a"}), Versions: catalog.NewLabels([]string{"2.1"}), Actor: &ActorExport{Object: "cart"}, Named: true,
 	}
 	copied := whole
 	copied.Allow, copied.Addresses = []catalog.Allow{{Cluster: "west"}}, []string{"10.0.0.1:50002"}

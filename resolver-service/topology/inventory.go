@@ -38,6 +38,7 @@ type ImportState struct {
 	Stale   bool // the cluster's lease has ended, or is damped
 	// Versions are those of its instances that are ready.
 	Versions string
+	Named    bool // see [PeerExport.Named]
 }
 
 // Inventory answers questions about the topology, for people and for parts that act on all of it.
@@ -110,7 +111,7 @@ func (g *Graph) state(n *node) AppState {
 		if c.refuses(n.app) {
 			continue
 		}
-		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed, Versions: r.Versions.String()})
+		s.Imports = append(s.Imports, ImportState{Cluster: r.cluster, Ready: r.ready(), Stale: c == nil || c.lapsed, Versions: r.Versions.String(), Named: r.Named})
 	}
 	s.ExportedTo = g.exportedTo(n)
 	return s

@@ -95,7 +95,7 @@ func (w *world) takesObjects(c *ObjectChange) {
 // afresh is a graph that was told everything at once.
 func (w *world) afresh(cfg Config) *Graph {
 	g := NewGraph(cfg)
-	g.Peer("east")
+	g.Peer("east", nil)
 	g.Apply(Change{
 		Objects:   &ObjectChange{Full: true, Put: slices.Collect(maps.Values(w.objects))},
 		Instances: w.inAnyOrder(),
@@ -301,7 +301,7 @@ func TestStepByStepIsAllAtOnce(t *testing.T) {
 		config.PreferZone = seed%2 == 1
 		config.Declared = Declared{Annotations: seed%3 > 0, Sidecars: seed%3 > 1}
 		w, g := newWorld(), NewGraph(config)
-		g.Peer("east")
+		g.Peer("east", nil)
 		g.Apply(full())
 		for step := range 120 {
 			if step == 20 {
@@ -410,7 +410,7 @@ func serve(g *Graph) served {
 	for a, b := range g.exports.gateway.Backends.All() {
 		s["gateway "+a.ID] = fmt.Sprint(b.Instances)
 	}
-	for a, e := range g.exports.peers["east"].Exports.All() {
+	for a, e := range g.exports.peers[PeerKey{Cluster: "east"}].Exports.All() {
 		s["east "+a.ID] = fmt.Sprintf("%+v", *e)
 	}
 	for name, tunnels := range g.exports.gateway.Tunnels {

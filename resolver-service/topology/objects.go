@@ -146,6 +146,7 @@ func (ss *selections) connect(n *node, s *catalog.AppEndpoints) {
 			continue // the app itself, or a second time, as it may be in a default
 		}
 		n.connect(callee, int32(i))
+		ss.interestChanged(callee)
 		ss.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
 			if ss.isHere(route.Cluster) {
@@ -166,6 +167,7 @@ func (ss *selections) disconnect(n *node, s *catalog.AppEndpoints) {
 		e := &s.Endpoints[i]
 		if callee := ss.apps[e.App]; callee != nil {
 			delete(callee.callers, n)
+			ss.interestChanged(callee)
 		}
 		ss.accesses.callerChanged(e.App, n)
 		for _, route := range e.Routes {
@@ -217,6 +219,11 @@ func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
 		ss.dirty.tunnel(c)
 	}
 	ss.setGuest(c, was, c.guest())
+	if (was == nil) != (c.guest() == nil) {
+		for n := range c.exports {
+			ss.dirty.interest(c, n)
+		}
+	}
 	now := ss.onNetwork(c)
 	if now != near || now && !slices.Equal(old.NetworkRanges, next.NetworkRanges) {
 		ss.imports.networkChanged(c, now)

@@ -24,7 +24,7 @@ func TestWhatIsUnverifiedObscuresNothing(t *testing.T) {
 	const a = "10.0.0.1:50002"
 	ip := netip.MustParseAddr("10.0.0.1")
 	g := NewGraph(west)
-	g.Peer("east")
+	g.Peer("east", nil)
 	g.Apply(full(exports("orders", catalog.Allow{}), exports("cart", catalog.Allow{}), selects("checkout", calls("orders"), calls("cart"))))
 	check := func(what, orders, cart, caller, gateway string) {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestWhatIsUnverifiedObscuresNothing(t *testing.T) {
 			t.Errorf("%s: %s asks from %s, want %s", what, got.App, ip, caller)
 		}
 		b, _ := g.exports.gateway.Backends.Get(app("orders"))
-		e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
+		e, _ := g.exports.peers[PeerKey{Cluster: "east"}].Exports.Get(app("orders"))
 		if got := fmt.Sprint(b.Instances, e.Ready); got != gateway {
 			t.Errorf("%s: the gateway and east have %s of orders, want %s", what, got, gateway)
 		}
@@ -84,7 +84,7 @@ func TestWhatIsExportedKeepsToTheRules(t *testing.T) {
 			east := reaches("east", "10.9.0.1:15443")
 			east.Network = "net-1"
 			g := NewGraph(config)
-			g.Peer("east")
+			g.Peer("east", nil)
 			g.Apply(full(east, selects("checkout", calls("orders"))))
 			export := objects(exports("orders", catalog.Allow{Cluster: "east"}))
 			if exportedFirst {
@@ -100,7 +100,7 @@ func TestWhatIsExportedKeepsToTheRules(t *testing.T) {
 				g.Apply(export)
 			}
 			b, _ := g.exports.gateway.Backends.Get(app("orders"))
-			e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
+			e, _ := g.exports.peers[PeerKey{Cluster: "east"}].Exports.Get(app("orders"))
 			if got := fmt.Sprint(b.Instances); got != test.want || fmt.Sprint(e.Addresses) != test.want || int(e.Ready) != len(e.Addresses) || int(e.Shards) != shardsOf(len(e.Addresses)) {
 				t.Errorf("%s, exported first %v: the gateway has %s, and east is told %+v; want %s", test.what, exportedFirst, got, *e, test.want)
 			}

@@ -175,9 +175,9 @@ func (rs *ramps) localRamp(n *node, before bool) {
 func (rs *ramps) remoteRamp(c *cluster, n *node, old, next *PeerExport) {
 	key := rampKey{c.name, n}
 	switch {
-	case next == nil || next.Ready == 0:
+	case next == nil || next.Ready == 0 || next.Named:
 		delete(rs.all, key)
-	case old != nil && old.Ready == 0 && c.object != nil && c.heard && !c.lapsed && rs.servedElsewhere(n, c.name):
+	case old != nil && old.Ready == 0 && !old.Named && c.object != nil && c.heard && !c.lapsed && rs.servedElsewhere(n, c.name):
 		rs.begin(key, c.object.RampUp)
 	}
 }

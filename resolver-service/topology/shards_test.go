@@ -134,14 +134,14 @@ func onlyAsNeeded(t *testing.T, old, next *catalog.Backend) {
 
 func TestTheGatewayKeepsShardsWhereTheyAre(t *testing.T) {
 	g := NewGraph(west)
-	g.Peer("east")
+	g.Peer("east", nil)
 	g.Apply(full(exports("orders", catalog.Allow{Cluster: "east"})))
 	for i := range 5 {
 		g.Apply(runs("orders", fmt.Sprint(i), fmt.Sprintf("10.0.0.%d:50002", i)))
 	}
 	before, _, _ := g.exports.gateway.Lookup("3.orders.shop.west.isthmus.internal")
 	balanced(t, before, 5)
-	if e, _ := g.exports.peers["east"].Exports.Get(app("orders")); e.Shards != 5 || e.Ready != 5 {
+	if e, _ := g.exports.peers[PeerKey{Cluster: "east"}].Exports.Get(app("orders")); e.Shards != 5 || e.Ready != 5 {
 		t.Errorf("east is told %+v", e)
 	}
 	g.Apply(stops("orders", "2"))
@@ -157,12 +157,12 @@ func TestTheGatewayKeepsShardsWhereTheyAre(t *testing.T) {
 // An instance is called the same by whoever knows it, and by nobody else's name.
 func TestInstancesAreCalledByName(t *testing.T) {
 	g := NewGraph(west)
-	g.Peer("east")
+	g.Peer("east", nil)
 	g.Apply(full(exports("orders", catalog.Allow{Cluster: "east"})))
 	addresses := []string{"10.0.0.0:50002", "10.0.0.1:50002", "10.0.0.2:50002"}
 	told := func(want ...string) {
 		t.Helper()
-		e, _ := g.exports.peers["east"].Exports.Get(app("orders"))
+		e, _ := g.exports.peers[PeerKey{Cluster: "east"}].Exports.Get(app("orders"))
 		b, _ := g.exports.gateway.Backends.Get(app("orders"))
 		if !slices.Equal(e.Instances, catalog.InstanceTokens(want)) || !slices.Equal(b.Tokens, e.Instances) {
 			t.Errorf("east is told %x and the gateway takes %x, want those of %v", e.Instances, b.Tokens, want)

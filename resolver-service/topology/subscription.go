@@ -145,7 +145,6 @@ func (s *Subscription) Next(ctx context.Context, seen *catalog.View) (*catalog.V
 
 // onDemand are values that the graph keeps for as long as somebody follows them.
 type onDemand[K comparable, V any] struct {
-	keep   func(*Graph, K) V // starts to keep one, and returns it
 	forget func(*Graph, K)
 
 	mu     sync.Mutex // never held while publishing
@@ -153,8 +152,8 @@ type onDemand[K comparable, V any] struct {
 	unused []K // nobody followed them at some time since they were last looked at
 }
 
-func newOnDemand[K comparable, V any](keep func(*Graph, K) V, forget func(*Graph, K)) *onDemand[K, V] {
-	return &onDemand[K, V]{keep: keep, forget: forget, value: map[K]*published[V]{}}
+func newOnDemand[K comparable, V any](forget func(*Graph, K)) *onDemand[K, V] {
+	return &onDemand[K, V]{forget: forget, value: map[K]*published[V]{}}
 }
 
 // Followed is a value that somebody follows.
@@ -163,8 +162,8 @@ type Followed[V any] struct {
 	close func()
 }
 
-// follow has the graph keep a value until Close.
-func (d *onDemand[K, V]) follow(ctx context.Context, t *Topology, key K) (*Followed[V], error) {
+// follow has the graph keep a value until Close. keep starts to keep one, and returns it.
+func (d *onDemand[K, V]) follow(ctx context.Context, t *Topology, key K, keep func(*Graph) V) (*Followed[V], error) {
 	d.mu.Lock()
 	p := d.value[key]
 	if p == nil {
@@ -183,9 +182,9 @@ func (d *onDemand[K, V]) follow(ctx context.Context, t *Topology, key K) (*Follo
 	err := t.ask(ctx, func(g *Graph) {
 		d.forgetUnused(g)
 		if _, started := p.value.Load(); !started && g.synced {
-			p.value.Store(d.keep(g, key))
+			p.value.Store(keep(g))
 		} else if !started {
-			d.keep(g, key) // published with the store's full set
+			keep(g) // published with the store's full set
 		}
 	})
 	if err != nil {
@@ -236,13 +235,19 @@ func (f *Followed[V]) Follow() (value V, ok bool, changed <-chan struct{}) {
 	return f.own.value.Follow()
 }
 
-// Peer follows what a peer may know until Close. The topology keeps a peer's view for as long as
-// somebody follows it.
-func (t *Topology) Peer(ctx context.Context, name string) (*Followed[*PeerView], error) {
-	return t.peers.follow(ctx, t, name)
+// Peer follows what a peer with an interest is told until Close. The topology keeps a view for as
+// long as somebody follows it.
+func (t *Topology) Peer(ctx context.Context, name string, by *Interest) (*Followed[*PeerView], error) {
+	return t.peers.follow(ctx, t, by.Key(name), func(g *Graph) *PeerView { return g.Peer(name, by) })
 }
 
 // Actors follows what the bridge of a namespace has to know, until Close.
 func (t *Topology) Actors(ctx context.Context, namespace string) (*Followed[*catalog.ActorView], error) {
-	return t.actors.follow(ctx, t, namespace)
+	return t.actors.follow(ctx, t, namespace, func(g *Graph) *catalog.ActorView { return g.actors.keepView(namespace, g.revision) })
+}
+
+// Interest follows of which of a cluster's exports this one wants to know all, until Close: those that
+// a selection or a default may lead to.
+func (t *Topology) Interest(ctx context.Context, cluster string) (*Followed[*catalog.AppSet], error) {
+	return t.interests.follow(ctx, t, cluster, func(g *Graph) *catalog.AppSet { return g.interests.keep(cluster) })
 }

@@ -33,9 +33,10 @@ type Topology struct {
 	graph *Graph    // of the owner goroutine
 	start time.Time // from when Change.Now counts
 
-	peers    *onDemand[string, *PeerView]
-	accesses *onDemand[catalog.App, *catalog.Access]
-	actors   *onDemand[string, *catalog.ActorView]
+	peers     *onDemand[PeerKey, *PeerView]
+	accesses  *onDemand[catalog.App, *catalog.Access]
+	actors    *onDemand[string, *catalog.ActorView]
+	interests *onDemand[string, *catalog.AppSet]
 
 	views viewPublisher
 }
@@ -69,15 +70,10 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		views: viewPublisher{
 			kick: make(chan struct{}, 1), views: map[catalog.App]*published[*catalog.View]{}, pending: map[catalog.App]struct{}{},
 		},
-		peers: newOnDemand((*Graph).Peer, (*Graph).ForgetPeer),
-		accesses: newOnDemand(
-			func(g *Graph, app catalog.App) *catalog.Access { return g.accesses.keep(app, g.revision) },
-			func(g *Graph, app catalog.App) { g.accesses.forget(app) },
-		),
-		actors: newOnDemand(
-			func(g *Graph, namespace string) *catalog.ActorView { return g.actors.keepView(namespace, g.revision) },
-			func(g *Graph, namespace string) { delete(g.actors.views, namespace) },
-		),
+		peers:     newOnDemand[PeerKey, *PeerView](func(g *Graph, key PeerKey) { delete(g.exports.peers, key) }),
+		accesses:  newOnDemand[catalog.App, *catalog.Access](func(g *Graph, app catalog.App) { g.accesses.forget(app) }),
+		actors:    newOnDemand[string, *catalog.ActorView](func(g *Graph, namespace string) { delete(g.actors.views, namespace) }),
+		interests: newOnDemand[string, *catalog.AppSet](func(g *Graph, cluster string) { delete(g.interests.kept, cluster) }),
 	}
 	t.stats.Store(&Stats{})
 	return t
@@ -233,11 +229,14 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 	if u.Gateway != nil {
 		t.gateway.Store(u.Gateway)
 	}
-	for name, view := range u.Peers {
-		t.peers.publish(g, name, view)
+	for key, view := range u.Peers {
+		t.peers.publish(g, key, view)
 	}
 	for namespace, view := range u.Actors {
 		t.actors.publish(g, namespace, view)
+	}
+	for cluster, apps := range u.Interests {
+		t.interests.publish(g, cluster, apps)
 	}
 	if u.Callers != nil {
 		t.callers.Store(u.Callers)

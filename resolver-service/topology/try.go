@@ -56,22 +56,20 @@ type saved struct {
 	open        *catalog.View
 	gateway     *catalog.GatewayTable
 	allGateways *catalog.Gateways
-	peers       map[string]*PeerView
+	peers       map[PeerKey]*PeerView
 	views       map[catalog.App]*catalog.View
 	accesses    map[catalog.App]*catalog.Access
 	undeclared  undeclared
 	actors      map[string]*catalog.ActorView
+	interests   map[string]*catalog.AppSet
 }
 
 // save keeps what a graph serves.
 func save(g *Graph) *saved {
 	s := &saved{
 		revision: g.revision, open: g.views.open, gateway: g.exports.gateway, allGateways: g.imports.gateways,
-		peers: map[string]*PeerView{}, views: map[catalog.App]*catalog.View{},
-		accesses: map[catalog.App]*catalog.Access{}, undeclared: g.accesses.undeclared, actors: maps.Clone(g.actors.views),
-	}
-	for name, view := range g.exports.peers {
-		s.peers[name] = view
+		peers: maps.Clone(g.exports.peers), views: map[catalog.App]*catalog.View{},
+		accesses: map[catalog.App]*catalog.Access{}, undeclared: g.accesses.undeclared, actors: maps.Clone(g.actors.views), interests: maps.Clone(g.interests.kept),
 	}
 	g.saved = s
 	return s
@@ -89,7 +87,7 @@ func (vs *views) remember(n *node) {
 
 func (s *saved) restore(g *Graph) {
 	g.revision, g.views.open, g.exports.gateway, g.imports.gateways, g.exports.peers, g.saved = s.revision, s.open, s.gateway, s.allGateways, s.peers, nil
-	g.accesses.undeclared, g.actors.views = s.undeclared, s.actors
+	g.accesses.undeclared, g.actors.views, g.interests.kept = s.undeclared, s.actors, s.interests
 	maps.Copy(g.accesses.followed, s.accesses)
 	for app, view := range s.views {
 		if n := g.apps[app]; n != nil && n.view != nil && view != nil {

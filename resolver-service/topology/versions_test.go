@@ -71,7 +71,7 @@ func TestAVersionBehindAGateway(t *testing.T) {
 	caller := NewGraph(west)
 	caller.Apply(full(selects("checkout", calls("orders", only(via("east", 0, 1), "2.*"))), reaches("east", "10.9.0.1:15443")))
 	leadsTo := func() (versions []string) {
-		export, _ := east.Peer("west").Exports.Get(app("orders"))
+		export, _ := east.Peer("west", nil).Exports.Get(app("orders"))
 		caller.Apply(says("east", *export))
 		e, _ := caller.viewOf(app("checkout")).Entries.Get(app("orders"))
 		for _, token := range e.Routes[0].Instances {
@@ -107,12 +107,12 @@ func TestAVersionBehindAGateway(t *testing.T) {
 	envoy := NewGraph(Config{Cluster: "east", Domain: catalog.DefaultDomain, AnyInstance: true})
 	envoy.Apply(full(exports("orders", catalog.Allow{Cluster: "west"}), reaches("west", "10.9.0.2:15443")))
 	envoy.Apply(of("10.0.0.1:1", "2.0"))
-	export, _ := envoy.Peer("west").Exports.Get(app("orders"))
+	export, _ := envoy.Peer("west", nil).Exports.Get(app("orders"))
 	caller.Apply(says("east", *export))
 	if got := caller.ordersOf("checkout"); got != "0 no instance [] []" || len(export.Instances) != 1 {
 		t.Errorf("behind a gateway that leads a name to any instance: %s", got)
 	}
-	export, _ = east.Peer("west").Exports.Get(app("orders"))
+	export, _ = east.Peer("west", nil).Exports.Get(app("orders"))
 	older := *export
 	older.Versions = nil
 	caller.Apply(says("east", older))

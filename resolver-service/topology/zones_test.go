@@ -101,12 +101,12 @@ func TestZonesAreToldToPeers(t *testing.T) {
 		g.Apply(full(east, exports("orders", catalog.Allow{})))
 		g.Apply(in("kubernetes", "10.0.0.1:1", "a"))
 		g.Apply(in("kubernetes", "10.0.0.2:1", ""))
-		e, ok := g.Peer("east").Exports.Get(app("orders"))
+		e, ok := g.Peer("east", nil).Exports.Get(app("orders"))
 		if !ok || e.Zones.String() != "a: 1, unknown: 1" {
 			t.Errorf("on network %q told as %v", network, e)
 		}
 		g.Apply(in("kubernetes", "10.0.0.2:1", "b"))
-		if e, _ := g.Peer("east").Exports.Get(app("orders")); e.Zones.String() != "a: 1, b: 1" {
+		if e, _ := g.Peer("east", nil).Exports.Get(app("orders")); e.Zones.String() != "a: 1, b: 1" {
 			t.Errorf("on network %q told as %v once the other is known", network, e.Zones)
 		}
 	}

@@ -60,7 +60,7 @@ func newExchange(seed uint64) *exchange {
 			for _, other := range clusterNames {
 				if other != c.name {
 					s.subscriptions[other] = &subscription{}
-					s.graph.Peer(other)
+					s.graph.Peer(other, nil)
 				}
 			}
 			t.nodes = append(t.nodes, s)
@@ -132,7 +132,7 @@ func (t *exchange) apply(s *node, c topology.Change) {
 		}
 		t.checkOwners(s)
 		for peer, view := range u.Peers {
-			t.send(s, peer, view)
+			t.send(s, peer.Cluster, view)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (t *exchange) subscribe(s *node, from string) {
 	}
 	h := s.subscriptions[from]
 	h.from, h.initial = one(t.maker, able), true
-	h.messages = []topology.PeerView{*h.from.graph.Peer(s.cluster)}
+	h.messages = []topology.PeerView{*h.from.graph.Peer(s.cluster, nil)}
 }
 
 // readObjects updates a replica's objects, as a difference.
@@ -289,7 +289,7 @@ func (t *exchange) restart(s *node) {
 	clear(s.seen)
 	for other := range s.subscriptions {
 		s.subscriptions[other] = &subscription{}
-		s.graph.Peer(other)
+		s.graph.Peer(other, nil)
 	}
 }
 

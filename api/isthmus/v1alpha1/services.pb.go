@@ -6311,11 +6311,13 @@ func (x *InstanceState) GetVersion() string {
 
 // ExportState is an app in another cluster.
 type ExportState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Ready         uint32                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
-	Stale         bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`      // the cluster's lease has run out
-	Versions      string                 `protobuf:"bytes,4,opt,name=versions,proto3" json:"versions,omitempty"` // of the instances that are ready there, for people
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Cluster  string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Ready    uint32                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`
+	Stale    bool                   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`      // the cluster's lease has run out
+	Versions string                 `protobuf:"bytes,4,opt,name=versions,proto3" json:"versions,omitempty"` // of the instances that are ready there, for people
+	// No app here is led there: then ready is 1 for any number, and versions are not known.
+	Named         bool `protobuf:"varint,5,opt,name=named,proto3" json:"named,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6376,6 +6378,13 @@ func (x *ExportState) GetVersions() string {
 		return x.Versions
 	}
 	return ""
+}
+
+func (x *ExportState) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
 }
 
 type SidecarsRequest struct {
@@ -7406,7 +7415,9 @@ type ExportsRequest struct {
 	// operators of the answering cluster, and for no answer.
 	Wanted *Wanted `protobuf:"bytes,5,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// How far the caller's cluster trusts the answering one, where that has changed.
-	Trust         *TrustReport `protobuf:"bytes,6,opt,name=trust,proto3" json:"trust,omitempty"`
+	Trust *TrustReport `protobuf:"bytes,6,opt,name=trust,proto3" json:"trust,omitempty"`
+	// Where it has changed. Without it in the first request, all is told of every app.
+	Interest      *Interest `protobuf:"bytes,7,opt,name=interest,proto3" json:"interest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7483,6 +7494,67 @@ func (x *ExportsRequest) GetTrust() *TrustReport {
 	return nil
 }
 
+func (x *ExportsRequest) GetInterest() *Interest {
+	if x != nil {
+		return x.Interest
+	}
+	return nil
+}
+
+// Interest is a change of which exports the caller's cluster wants to know all of. Of others their
+// name is told: see Export.named. Of actor types all is told. At first it is of no app.
+type Interest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Put           []*App                 `protobuf:"bytes,1,rep,name=put,proto3" json:"put,omitempty"`
+	Removed       []*App                 `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Interest) Reset() {
+	*x = Interest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Interest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Interest) ProtoMessage() {}
+
+func (x *Interest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Interest.ProtoReflect.Descriptor instead.
+func (*Interest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *Interest) GetPut() []*App {
+	if x != nil {
+		return x.Put
+	}
+	return nil
+}
+
+func (x *Interest) GetRemoved() []*App {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 // TrustReport is how far one replica of a cluster trusts another cluster.
 type TrustReport struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -7499,7 +7571,7 @@ type TrustReport struct {
 
 func (x *TrustReport) Reset() {
 	*x = TrustReport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7511,7 +7583,7 @@ func (x *TrustReport) String() string {
 func (*TrustReport) ProtoMessage() {}
 
 func (x *TrustReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7524,7 +7596,7 @@ func (x *TrustReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustReport.ProtoReflect.Descriptor instead.
 func (*TrustReport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *TrustReport) GetRoots() [][]byte {
@@ -7572,7 +7644,7 @@ type RootsAnnouncement struct {
 
 func (x *RootsAnnouncement) Reset() {
 	*x = RootsAnnouncement{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7584,7 +7656,7 @@ func (x *RootsAnnouncement) String() string {
 func (*RootsAnnouncement) ProtoMessage() {}
 
 func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7597,7 +7669,7 @@ func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootsAnnouncement.ProtoReflect.Descriptor instead.
 func (*RootsAnnouncement) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *RootsAnnouncement) GetRoots() string {
@@ -7617,7 +7689,7 @@ type Wanted struct {
 
 func (x *Wanted) Reset() {
 	*x = Wanted{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7629,7 +7701,7 @@ func (x *Wanted) String() string {
 func (*Wanted) ProtoMessage() {}
 
 func (x *Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7642,7 +7714,7 @@ func (x *Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wanted.ProtoReflect.Descriptor instead.
 func (*Wanted) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Wanted) GetApps() []*WantedApp {
@@ -7662,7 +7734,7 @@ type WantedApp struct {
 
 func (x *WantedApp) Reset() {
 	*x = WantedApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7674,7 +7746,7 @@ func (x *WantedApp) String() string {
 func (*WantedApp) ProtoMessage() {}
 
 func (x *WantedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7687,7 +7759,7 @@ func (x *WantedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedApp.ProtoReflect.Descriptor instead.
 func (*WantedApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *WantedApp) GetApp() *App {
@@ -7709,13 +7781,14 @@ type RenewRequest struct {
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
 	RenewMs       uint32                 `protobuf:"varint,2,opt,name=renew_ms,json=renewMs,proto3" json:"renew_ms,omitempty"`
 	Ping          uint64                 `protobuf:"fixed64,3,opt,name=ping,proto3" json:"ping,omitempty"`
+	Interest      *Interest              `protobuf:"bytes,4,opt,name=interest,proto3" json:"interest,omitempty"` // as in ExportsRequest, for the digest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7727,7 +7800,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7740,7 +7813,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -7764,6 +7837,13 @@ func (x *RenewRequest) GetPing() uint64 {
 	return 0
 }
 
+func (x *RenewRequest) GetInterest() *Interest {
+	if x != nil {
+		return x.Interest
+	}
+	return nil
+}
+
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`                 // the answering cluster's name
@@ -7778,7 +7858,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7790,7 +7870,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7803,7 +7883,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -7884,7 +7964,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7896,7 +7976,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7909,7 +7989,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -8022,15 +8102,18 @@ type Export struct {
 	// Of an actor type, whose app-id is "actor/" and the type; the rest but allow is 0 then.
 	Actor *ActorExport `protobuf:"bytes,11,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The versions of instances or, where there are none, of addresses, as zones and zone_of.
-	Versions      []string `protobuf:"bytes,12,rep,name=versions,proto3" json:"versions,omitempty"`
-	VersionOf     []byte   `protobuf:"bytes,13,opt,name=version_of,json=versionOf,proto3" json:"version_of,omitempty"`
+	Versions  []string `protobuf:"bytes,12,rep,name=versions,proto3" json:"versions,omitempty"`
+	VersionOf []byte   `protobuf:"bytes,13,opt,name=version_of,json=versionOf,proto3" json:"version_of,omitempty"`
+	// Besides the app there is only allow, and in ready 1 for any number, since the caller's interest
+	// does not hold the app.
+	Named         bool `protobuf:"varint,14,opt,name=named,proto3" json:"named,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8042,7 +8125,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8055,7 +8138,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Export) GetApp() *App {
@@ -8149,6 +8232,13 @@ func (x *Export) GetVersionOf() []byte {
 	return nil
 }
 
+func (x *Export) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
+}
+
 // ActorExport is what an export says of an actor type.
 type ActorExport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -8160,7 +8250,7 @@ type ActorExport struct {
 
 func (x *ActorExport) Reset() {
 	*x = ActorExport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8172,7 +8262,7 @@ func (x *ActorExport) String() string {
 func (*ActorExport) ProtoMessage() {}
 
 func (x *ActorExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8185,7 +8275,7 @@ func (x *ActorExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
 func (*ActorExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ActorExport) GetObject() string {
@@ -8211,7 +8301,7 @@ type ActorsRequest struct {
 
 func (x *ActorsRequest) Reset() {
 	*x = ActorsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8223,7 +8313,7 @@ func (x *ActorsRequest) String() string {
 func (*ActorsRequest) ProtoMessage() {}
 
 func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8236,7 +8326,7 @@ func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
 func (*ActorsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ActorsRequest) GetNamespace() string {
@@ -8260,7 +8350,7 @@ type ActorsResponse struct {
 
 func (x *ActorsResponse) Reset() {
 	*x = ActorsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8272,7 +8362,7 @@ func (x *ActorsResponse) String() string {
 func (*ActorsResponse) ProtoMessage() {}
 
 func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8285,7 +8375,7 @@ func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
 func (*ActorsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ActorsResponse) GetCluster() string {
@@ -8346,7 +8436,7 @@ type ImportedActors struct {
 
 func (x *ImportedActors) Reset() {
 	*x = ImportedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8358,7 +8448,7 @@ func (x *ImportedActors) String() string {
 func (*ImportedActors) ProtoMessage() {}
 
 func (x *ImportedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8371,7 +8461,7 @@ func (x *ImportedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
 func (*ImportedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *ImportedActors) GetType() string {
@@ -8436,7 +8526,7 @@ type OwnedActors struct {
 
 func (x *OwnedActors) Reset() {
 	*x = OwnedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8448,7 +8538,7 @@ func (x *OwnedActors) String() string {
 func (*OwnedActors) ProtoMessage() {}
 
 func (x *OwnedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8461,7 +8551,7 @@ func (x *OwnedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
 func (*OwnedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *OwnedActors) GetType() string {
@@ -8503,7 +8593,7 @@ type ActorCluster struct {
 
 func (x *ActorCluster) Reset() {
 	*x = ActorCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8515,7 +8605,7 @@ func (x *ActorCluster) String() string {
 func (*ActorCluster) ProtoMessage() {}
 
 func (x *ActorCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8528,7 +8618,7 @@ func (x *ActorCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
 func (*ActorCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *ActorCluster) GetName() string {
@@ -8553,7 +8643,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8565,7 +8655,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8578,7 +8668,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 type SupportResponse struct {
@@ -8591,7 +8681,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8603,7 +8693,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8616,7 +8706,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -8641,7 +8731,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8653,7 +8743,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8666,7 +8756,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 type CheckRequest struct {
@@ -8679,7 +8769,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8691,7 +8781,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8704,7 +8794,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -8737,7 +8827,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8749,7 +8839,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8762,7 +8852,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -8830,7 +8920,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8842,7 +8932,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8855,7 +8945,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -8946,7 +9036,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8958,7 +9048,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8971,7 +9061,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -9190,7 +9280,7 @@ type Unhealthy struct {
 
 func (x *Unhealthy) Reset() {
 	*x = Unhealthy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9202,7 +9292,7 @@ func (x *Unhealthy) String() string {
 func (*Unhealthy) ProtoMessage() {}
 
 func (x *Unhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9215,7 +9305,7 @@ func (x *Unhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unhealthy.ProtoReflect.Descriptor instead.
 func (*Unhealthy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *Unhealthy) GetKind() string {
@@ -9260,7 +9350,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9272,7 +9362,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9285,7 +9375,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Problem) GetCheck() string {
@@ -9341,7 +9431,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9353,7 +9443,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9366,7 +9456,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -9490,7 +9580,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9502,7 +9592,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9515,7 +9605,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -9579,7 +9669,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9591,7 +9681,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9604,7 +9694,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -9644,7 +9734,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9656,7 +9746,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9669,7 +9759,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -9734,7 +9824,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9746,7 +9836,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9759,7 +9849,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -9808,7 +9898,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9820,7 +9910,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9833,7 +9923,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -9882,7 +9972,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9894,7 +9984,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9907,7 +9997,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -9943,7 +10033,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9955,7 +10045,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9968,7 +10058,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -10011,7 +10101,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10023,7 +10113,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10036,7 +10126,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *DNSHost) GetName() string {
@@ -10083,7 +10173,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10095,7 +10185,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10108,7 +10198,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -10180,7 +10270,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10192,7 +10282,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10205,7 +10295,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -10285,7 +10375,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10297,7 +10387,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10310,7 +10400,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -10365,7 +10455,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10377,7 +10467,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10390,7 +10480,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -10429,7 +10519,8 @@ type PeerStatus struct {
 	// asking peer hears us.
 	AskedBy            uint32 `protobuf:"varint,15,opt,name=asked_by,json=askedBy,proto3" json:"asked_by,omitempty"`
 	UnaskedSinceUnixMs int64  `protobuf:"varint,16,opt,name=unasked_since_unix_ms,json=unaskedSinceUnixMs,proto3" json:"unasked_since_unix_ms,omitempty"`
-	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"` // exports with a ready instance
+	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"`       // exports with a ready instance
+	Followed           uint32 `protobuf:"varint,28,opt,name=followed,proto3" json:"followed,omitempty"` // exports of which all is known, since apps here may be led to them
 	// How many sidecars of this cluster say that they don't reach it, of how many whose calls
 	// lead there; since when, and what one of them says. 0 where none says so.
 	UnreachedBy          uint32 `protobuf:"varint,18,opt,name=unreached_by,json=unreachedBy,proto3" json:"unreached_by,omitempty"`
@@ -10453,7 +10544,7 @@ type PeerStatus struct {
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10465,7 +10556,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10478,7 +10569,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -10600,6 +10691,13 @@ func (x *PeerStatus) GetReady() uint32 {
 	return 0
 }
 
+func (x *PeerStatus) GetFollowed() uint32 {
+	if x != nil {
+		return x.Followed
+	}
+	return 0
+}
+
 func (x *PeerStatus) GetUnreachedBy() uint32 {
 	if x != nil {
 		return x.UnreachedBy
@@ -10684,7 +10782,7 @@ type TunnelStatus struct {
 
 func (x *TunnelStatus) Reset() {
 	*x = TunnelStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10696,7 +10794,7 @@ func (x *TunnelStatus) String() string {
 func (*TunnelStatus) ProtoMessage() {}
 
 func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10709,7 +10807,7 @@ func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelStatus.ProtoReflect.Descriptor instead.
 func (*TunnelStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *TunnelStatus) GetMode() string {
@@ -10759,7 +10857,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10771,7 +10869,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10784,7 +10882,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -10821,7 +10919,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10833,7 +10931,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10846,7 +10944,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -10898,7 +10996,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10910,7 +11008,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10923,7 +11021,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -10980,7 +11078,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10992,7 +11090,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11005,7 +11103,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -11049,7 +11147,7 @@ type GuestOffer struct {
 
 func (x *GuestOffer) Reset() {
 	*x = GuestOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11061,7 +11159,7 @@ func (x *GuestOffer) String() string {
 func (*GuestOffer) ProtoMessage() {}
 
 func (x *GuestOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11074,7 +11172,7 @@ func (x *GuestOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestOffer.ProtoReflect.Descriptor instead.
 func (*GuestOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *GuestOffer) GetApps() []string {
@@ -11118,7 +11216,7 @@ type GuestChoice struct {
 
 func (x *GuestChoice) Reset() {
 	*x = GuestChoice{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11130,7 +11228,7 @@ func (x *GuestChoice) String() string {
 func (*GuestChoice) ProtoMessage() {}
 
 func (x *GuestChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11143,7 +11241,7 @@ func (x *GuestChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestChoice.ProtoReflect.Descriptor instead.
 func (*GuestChoice) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *GuestChoice) GetApp() string {
@@ -11185,7 +11283,7 @@ type GuestWelcome struct {
 
 func (x *GuestWelcome) Reset() {
 	*x = GuestWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11197,7 +11295,7 @@ func (x *GuestWelcome) String() string {
 func (*GuestWelcome) ProtoMessage() {}
 
 func (x *GuestWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11210,7 +11308,7 @@ func (x *GuestWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestWelcome.ProtoReflect.Descriptor instead.
 func (*GuestWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *GuestWelcome) GetCertificate() []byte {
@@ -11237,7 +11335,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11249,7 +11347,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11262,7 +11360,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -11288,7 +11386,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11300,7 +11398,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11313,7 +11411,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -11333,7 +11431,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11345,7 +11443,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11358,7 +11456,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -11385,7 +11483,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11397,7 +11495,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11410,7 +11508,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -11435,7 +11533,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11447,7 +11545,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11460,7 +11558,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
 }
 
 type InvitationsResponse struct {
@@ -11473,7 +11571,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11485,7 +11583,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11498,7 +11596,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -11529,7 +11627,7 @@ type LinkedCluster struct {
 
 func (x *LinkedCluster) Reset() {
 	*x = LinkedCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11541,7 +11639,7 @@ func (x *LinkedCluster) String() string {
 func (*LinkedCluster) ProtoMessage() {}
 
 func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11554,7 +11652,7 @@ func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedCluster.ProtoReflect.Descriptor instead.
 func (*LinkedCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *LinkedCluster) GetCluster() string {
@@ -11601,7 +11699,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11613,7 +11711,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11626,7 +11724,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -11658,7 +11756,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11670,7 +11768,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11683,7 +11781,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *LinkState) GetId() string {
@@ -11779,7 +11877,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11791,7 +11889,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11804,7 +11902,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -11826,7 +11924,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11838,7 +11936,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11851,7 +11949,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -11891,7 +11989,7 @@ type ShowRotationRequest struct {
 
 func (x *ShowRotationRequest) Reset() {
 	*x = ShowRotationRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11903,7 +12001,7 @@ func (x *ShowRotationRequest) String() string {
 func (*ShowRotationRequest) ProtoMessage() {}
 
 func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11916,7 +12014,7 @@ func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowRotationRequest.ProtoReflect.Descriptor instead.
 func (*ShowRotationRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *ShowRotationRequest) GetForReplica() string {
@@ -11945,7 +12043,7 @@ type ShowRotationResponse struct {
 
 func (x *ShowRotationResponse) Reset() {
 	*x = ShowRotationResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11957,7 +12055,7 @@ func (x *ShowRotationResponse) String() string {
 func (*ShowRotationResponse) ProtoMessage() {}
 
 func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11970,7 +12068,7 @@ func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowRotationResponse.ProtoReflect.Descriptor instead.
 func (*ShowRotationResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *ShowRotationResponse) GetCluster() string {
@@ -12056,7 +12154,7 @@ type CertifiedSidecar struct {
 
 func (x *CertifiedSidecar) Reset() {
 	*x = CertifiedSidecar{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12068,7 +12166,7 @@ func (x *CertifiedSidecar) String() string {
 func (*CertifiedSidecar) ProtoMessage() {}
 
 func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12081,7 +12179,7 @@ func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifiedSidecar.ProtoReflect.Descriptor instead.
 func (*CertifiedSidecar) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *CertifiedSidecar) GetSidecar() *SidecarState {
@@ -12126,7 +12224,7 @@ type PeerRotation struct {
 
 func (x *PeerRotation) Reset() {
 	*x = PeerRotation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12138,7 +12236,7 @@ func (x *PeerRotation) String() string {
 func (*PeerRotation) ProtoMessage() {}
 
 func (x *PeerRotation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12151,7 +12249,7 @@ func (x *PeerRotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRotation.ProtoReflect.Descriptor instead.
 func (*PeerRotation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *PeerRotation) GetCluster() string {
@@ -12198,7 +12296,7 @@ type AnnounceRootsRequest struct {
 
 func (x *AnnounceRootsRequest) Reset() {
 	*x = AnnounceRootsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12210,7 +12308,7 @@ func (x *AnnounceRootsRequest) String() string {
 func (*AnnounceRootsRequest) ProtoMessage() {}
 
 func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12223,7 +12321,7 @@ func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceRootsRequest.ProtoReflect.Descriptor instead.
 func (*AnnounceRootsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *AnnounceRootsRequest) GetRoots() string {
@@ -12243,7 +12341,7 @@ type AcceptRootsRequest struct {
 
 func (x *AcceptRootsRequest) Reset() {
 	*x = AcceptRootsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12255,7 +12353,7 @@ func (x *AcceptRootsRequest) String() string {
 func (*AcceptRootsRequest) ProtoMessage() {}
 
 func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12268,7 +12366,7 @@ func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRootsRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRootsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *AcceptRootsRequest) GetCluster() string {
@@ -12296,7 +12394,7 @@ type RootsChange struct {
 
 func (x *RootsChange) Reset() {
 	*x = RootsChange{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12308,7 +12406,7 @@ func (x *RootsChange) String() string {
 func (*RootsChange) ProtoMessage() {}
 
 func (x *RootsChange) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12321,7 +12419,7 @@ func (x *RootsChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootsChange.ProtoReflect.Descriptor instead.
 func (*RootsChange) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{157}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *RootsChange) GetAdded() []string {
@@ -12352,7 +12450,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12364,7 +12462,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12377,7 +12475,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{158}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -12430,7 +12528,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12442,7 +12540,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12455,7 +12553,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{159}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -12537,7 +12635,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12549,7 +12647,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12562,7 +12660,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{160}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{161}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -12654,7 +12752,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12666,7 +12764,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12679,7 +12777,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{161}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -12714,7 +12812,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12726,7 +12824,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12739,7 +12837,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{162}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -12775,7 +12873,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12787,7 +12885,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12800,7 +12898,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{163}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -12847,7 +12945,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12859,7 +12957,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12872,7 +12970,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{164}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -12933,7 +13031,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12945,7 +13043,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12958,7 +13056,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{165}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -12978,7 +13076,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12990,7 +13088,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13003,7 +13101,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{166}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *MeetDone) GetGuest() *GuestWelcome {
@@ -13032,7 +13130,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13044,7 +13142,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13057,7 +13155,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{167}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -13672,12 +13770,13 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x12\n" +
 	"\x04zone\x18\x05 \x01(\tR\x04zone\x120\n" +
 	"\btaken_by\x18\x06 \x01(\v2\x15.isthmus.v1alpha1.AppR\atakenBy\x12\x18\n" +
-	"\aversion\x18\a \x01(\tR\aversion\"o\n" +
+	"\aversion\x18\a \x01(\tR\aversion\"\x85\x01\n" +
 	"\vExportState\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x14\n" +
 	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1a\n" +
-	"\bversions\x18\x04 \x01(\tR\bversions\"\x81\x01\n" +
+	"\bversions\x18\x04 \x01(\tR\bversions\x12\x14\n" +
+	"\x05named\x18\x05 \x01(\bR\x05named\"\x81\x01\n" +
 	"\x0fSidecarsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
@@ -13752,14 +13851,18 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\fR\x02id\x12\x18\n" +
 	"\aseveral\x18\x04 \x01(\bR\aseveral\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x12\n" +
-	"\x04left\x18\x06 \x01(\bR\x04left\"\xef\x01\n" +
+	"\x04left\x18\x06 \x01(\bR\x04left\"\xa7\x02\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
 	"\brenew_ms\x18\x03 \x01(\rR\arenewMs\x12\x12\n" +
 	"\x04ping\x18\x04 \x01(\x06R\x04ping\x120\n" +
 	"\x06wanted\x18\x05 \x01(\v2\x18.isthmus.v1alpha1.WantedR\x06wanted\x123\n" +
-	"\x05trust\x18\x06 \x01(\v2\x1d.isthmus.v1alpha1.TrustReportR\x05trust\"\xa7\x01\n" +
+	"\x05trust\x18\x06 \x01(\v2\x1d.isthmus.v1alpha1.TrustReportR\x05trust\x126\n" +
+	"\binterest\x18\a \x01(\v2\x1a.isthmus.v1alpha1.InterestR\binterest\"d\n" +
+	"\bInterest\x12'\n" +
+	"\x03put\x18\x01 \x03(\v2\x15.isthmus.v1alpha1.AppR\x03put\x12/\n" +
+	"\aremoved\x18\x02 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\"\xa7\x01\n" +
 	"\vTrustReport\x12\x14\n" +
 	"\x05roots\x18\x01 \x03(\fR\x05roots\x12\x16\n" +
 	"\x06shared\x18\x02 \x01(\bR\x06shared\x12\x18\n" +
@@ -13772,11 +13875,12 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04apps\x18\x01 \x03(\v2\x1b.isthmus.v1alpha1.WantedAppR\x04apps\"c\n" +
 	"\tWantedApp\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
-	"\x06caller\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\"W\n" +
+	"\x06caller\x18\x02 \x01(\v2\x15.isthmus.v1alpha1.AppR\x06caller\"\x8f\x01\n" +
 	"\fRenewRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x19\n" +
 	"\brenew_ms\x18\x02 \x01(\rR\arenewMs\x12\x12\n" +
-	"\x04ping\x18\x03 \x01(\x06R\x04ping\"\xb0\x01\n" +
+	"\x04ping\x18\x03 \x01(\x06R\x04ping\x126\n" +
+	"\binterest\x18\x04 \x01(\v2\x1a.isthmus.v1alpha1.InterestR\binterest\"\xb0\x01\n" +
 	"\rRenewResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05hears\x18\x03 \x01(\tR\x05hears\x12\x16\n" +
@@ -13798,7 +13902,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	" \x01(\tR\aversion\x12\x1e\n" +
 	"\vnow_unix_ms\x18\v \x01(\x03R\tnowUnixMs\x12\x18\n" +
 	"\aservice\x18\f \x01(\tR\aservice\x12A\n" +
-	"\tannounced\x18\r \x01(\v2#.isthmus.v1alpha1.RootsAnnouncementR\tannounced\"\x9d\x03\n" +
+	"\tannounced\x18\r \x01(\v2#.isthmus.v1alpha1.RootsAnnouncementR\tannounced\"\xb3\x03\n" +
 	"\x06Export\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12-\n" +
 	"\x05allow\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.AllowR\x05allow\x12\x14\n" +
@@ -13814,7 +13918,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05actor\x18\v \x01(\v2\x1d.isthmus.v1alpha1.ActorExportR\x05actor\x12\x1a\n" +
 	"\bversions\x18\f \x03(\tR\bversions\x12\x1d\n" +
 	"\n" +
-	"version_of\x18\r \x01(\fR\tversionOf\"A\n" +
+	"version_of\x18\r \x01(\fR\tversionOf\x12\x14\n" +
+	"\x05named\x18\x0e \x01(\bR\x05named\"A\n" +
 	"\vActorExport\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12\x1a\n" +
 	"\bdraining\x18\x02 \x01(\bR\bdraining\"-\n" +
@@ -14003,7 +14108,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xed\a\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x89\b\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -14023,7 +14128,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hears\x18\x0e \x01(\tR\x05hears\x12\x19\n" +
 	"\basked_by\x18\x0f \x01(\rR\aaskedBy\x121\n" +
 	"\x15unasked_since_unix_ms\x18\x10 \x01(\x03R\x12unaskedSinceUnixMs\x12\x14\n" +
-	"\x05ready\x18\x11 \x01(\rR\x05ready\x12!\n" +
+	"\x05ready\x18\x11 \x01(\rR\x05ready\x12\x1a\n" +
+	"\bfollowed\x18\x1c \x01(\rR\bfollowed\x12!\n" +
 	"\funreached_by\x18\x12 \x01(\rR\vunreachedBy\x12\x18\n" +
 	"\acallers\x18\x13 \x01(\rR\acallers\x125\n" +
 	"\x17unreached_since_unix_ms\x18\x14 \x01(\x03R\x14unreachedSinceUnixMs\x12#\n" +
@@ -14283,7 +14389,7 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 168)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 169)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(ViewRoute_State)(0),         // 0: isthmus.v1alpha1.ViewRoute.State
 	(*App)(nil),                  // 1: isthmus.v1alpha1.App
@@ -14381,83 +14487,84 @@ var file_isthmus_v1alpha1_services_proto_goTypes = []any{
 	(*TunnelHello)(nil),          // 93: isthmus.v1alpha1.TunnelHello
 	(*TunnelWelcome)(nil),        // 94: isthmus.v1alpha1.TunnelWelcome
 	(*ExportsRequest)(nil),       // 95: isthmus.v1alpha1.ExportsRequest
-	(*TrustReport)(nil),          // 96: isthmus.v1alpha1.TrustReport
-	(*RootsAnnouncement)(nil),    // 97: isthmus.v1alpha1.RootsAnnouncement
-	(*Wanted)(nil),               // 98: isthmus.v1alpha1.Wanted
-	(*WantedApp)(nil),            // 99: isthmus.v1alpha1.WantedApp
-	(*RenewRequest)(nil),         // 100: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),        // 101: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),      // 102: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),               // 103: isthmus.v1alpha1.Export
-	(*ActorExport)(nil),          // 104: isthmus.v1alpha1.ActorExport
-	(*ActorsRequest)(nil),        // 105: isthmus.v1alpha1.ActorsRequest
-	(*ActorsResponse)(nil),       // 106: isthmus.v1alpha1.ActorsResponse
-	(*ImportedActors)(nil),       // 107: isthmus.v1alpha1.ImportedActors
-	(*OwnedActors)(nil),          // 108: isthmus.v1alpha1.OwnedActors
-	(*ActorCluster)(nil),         // 109: isthmus.v1alpha1.ActorCluster
-	(*SupportRequest)(nil),       // 110: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),      // 111: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),        // 112: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),         // 113: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),        // 114: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),          // 115: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),       // 116: isthmus.v1alpha1.StatusResponse
-	(*Unhealthy)(nil),            // 117: isthmus.v1alpha1.Unhealthy
-	(*Problem)(nil),              // 118: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),            // 119: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),       // 120: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),            // 121: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),            // 122: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),         // 123: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),            // 124: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),          // 125: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),          // 126: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),              // 127: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),         // 128: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),          // 129: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),          // 130: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),        // 131: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),           // 132: isthmus.v1alpha1.PeerStatus
-	(*TunnelStatus)(nil),         // 133: isthmus.v1alpha1.TunnelStatus
-	(*Lapse)(nil),                // 134: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),        // 135: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),          // 136: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),        // 137: isthmus.v1alpha1.InviteRequest
-	(*GuestOffer)(nil),           // 138: isthmus.v1alpha1.GuestOffer
-	(*GuestChoice)(nil),          // 139: isthmus.v1alpha1.GuestChoice
-	(*GuestWelcome)(nil),         // 140: isthmus.v1alpha1.GuestWelcome
-	(*InviteResponse)(nil),       // 141: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),        // 142: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),        // 143: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),       // 144: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),   // 145: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil),  // 146: isthmus.v1alpha1.InvitationsResponse
-	(*LinkedCluster)(nil),        // 147: isthmus.v1alpha1.LinkedCluster
-	(*RevokeRequest)(nil),        // 148: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),            // 149: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),     // 150: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),    // 151: isthmus.v1alpha1.LinkTrustResponse
-	(*ShowRotationRequest)(nil),  // 152: isthmus.v1alpha1.ShowRotationRequest
-	(*ShowRotationResponse)(nil), // 153: isthmus.v1alpha1.ShowRotationResponse
-	(*CertifiedSidecar)(nil),     // 154: isthmus.v1alpha1.CertifiedSidecar
-	(*PeerRotation)(nil),         // 155: isthmus.v1alpha1.PeerRotation
-	(*AnnounceRootsRequest)(nil), // 156: isthmus.v1alpha1.AnnounceRootsRequest
-	(*AcceptRootsRequest)(nil),   // 157: isthmus.v1alpha1.AcceptRootsRequest
-	(*RootsChange)(nil),          // 158: isthmus.v1alpha1.RootsChange
-	(*LackingApp)(nil),           // 159: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),          // 160: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),         // 161: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),            // 162: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),          // 163: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),            // 164: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),      // 165: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),         // 166: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),             // 167: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),           // 168: isthmus.v1alpha1.Invitation
-	(*HeaderValue)(nil),          // 169: isthmus.v1alpha1.HeaderValue
-	(*Guest)(nil),                // 170: isthmus.v1alpha1.Guest
-	(*Allow)(nil),                // 171: isthmus.v1alpha1.Allow
-	(*Take)(nil),                 // 172: isthmus.v1alpha1.Take
+	(*Interest)(nil),             // 96: isthmus.v1alpha1.Interest
+	(*TrustReport)(nil),          // 97: isthmus.v1alpha1.TrustReport
+	(*RootsAnnouncement)(nil),    // 98: isthmus.v1alpha1.RootsAnnouncement
+	(*Wanted)(nil),               // 99: isthmus.v1alpha1.Wanted
+	(*WantedApp)(nil),            // 100: isthmus.v1alpha1.WantedApp
+	(*RenewRequest)(nil),         // 101: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),        // 102: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),      // 103: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),               // 104: isthmus.v1alpha1.Export
+	(*ActorExport)(nil),          // 105: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),        // 106: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),       // 107: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),       // 108: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),          // 109: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),         // 110: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),       // 111: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),      // 112: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),        // 113: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),         // 114: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),        // 115: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),          // 116: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),       // 117: isthmus.v1alpha1.StatusResponse
+	(*Unhealthy)(nil),            // 118: isthmus.v1alpha1.Unhealthy
+	(*Problem)(nil),              // 119: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),            // 120: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),       // 121: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),            // 122: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),            // 123: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),         // 124: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),            // 125: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),          // 126: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),          // 127: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),              // 128: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),         // 129: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),          // 130: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),          // 131: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),        // 132: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),           // 133: isthmus.v1alpha1.PeerStatus
+	(*TunnelStatus)(nil),         // 134: isthmus.v1alpha1.TunnelStatus
+	(*Lapse)(nil),                // 135: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),        // 136: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),          // 137: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),        // 138: isthmus.v1alpha1.InviteRequest
+	(*GuestOffer)(nil),           // 139: isthmus.v1alpha1.GuestOffer
+	(*GuestChoice)(nil),          // 140: isthmus.v1alpha1.GuestChoice
+	(*GuestWelcome)(nil),         // 141: isthmus.v1alpha1.GuestWelcome
+	(*InviteResponse)(nil),       // 142: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),        // 143: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),        // 144: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),       // 145: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),   // 146: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil),  // 147: isthmus.v1alpha1.InvitationsResponse
+	(*LinkedCluster)(nil),        // 148: isthmus.v1alpha1.LinkedCluster
+	(*RevokeRequest)(nil),        // 149: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),            // 150: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),     // 151: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),    // 152: isthmus.v1alpha1.LinkTrustResponse
+	(*ShowRotationRequest)(nil),  // 153: isthmus.v1alpha1.ShowRotationRequest
+	(*ShowRotationResponse)(nil), // 154: isthmus.v1alpha1.ShowRotationResponse
+	(*CertifiedSidecar)(nil),     // 155: isthmus.v1alpha1.CertifiedSidecar
+	(*PeerRotation)(nil),         // 156: isthmus.v1alpha1.PeerRotation
+	(*AnnounceRootsRequest)(nil), // 157: isthmus.v1alpha1.AnnounceRootsRequest
+	(*AcceptRootsRequest)(nil),   // 158: isthmus.v1alpha1.AcceptRootsRequest
+	(*RootsChange)(nil),          // 159: isthmus.v1alpha1.RootsChange
+	(*LackingApp)(nil),           // 160: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),          // 161: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),         // 162: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),            // 163: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),          // 164: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),            // 165: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),      // 166: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),         // 167: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),             // 168: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),           // 169: isthmus.v1alpha1.Invitation
+	(*HeaderValue)(nil),          // 170: isthmus.v1alpha1.HeaderValue
+	(*Guest)(nil),                // 171: isthmus.v1alpha1.Guest
+	(*Allow)(nil),                // 172: isthmus.v1alpha1.Allow
+	(*Take)(nil),                 // 173: isthmus.v1alpha1.Take
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -14504,11 +14611,11 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 41: isthmus.v1alpha1.ViewEntry.target:type_name -> isthmus.v1alpha1.App
 	29,  // 42: isthmus.v1alpha1.ViewEntry.takes:type_name -> isthmus.v1alpha1.ViewTake
 	30,  // 43: isthmus.v1alpha1.ViewTake.route:type_name -> isthmus.v1alpha1.ViewRoute
-	169, // 44: isthmus.v1alpha1.ViewTake.header:type_name -> isthmus.v1alpha1.HeaderValue
+	170, // 44: isthmus.v1alpha1.ViewTake.header:type_name -> isthmus.v1alpha1.HeaderValue
 	0,   // 45: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
 	1,   // 46: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 47: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	169, // 48: isthmus.v1alpha1.ResolveRequest.headers:type_name -> isthmus.v1alpha1.HeaderValue
+	170, // 48: isthmus.v1alpha1.ResolveRequest.headers:type_name -> isthmus.v1alpha1.HeaderValue
 	33,  // 49: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
 	73,  // 50: isthmus.v1alpha1.Decision.probes:type_name -> isthmus.v1alpha1.ProbedEndpoint
 	35,  // 51: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
@@ -14549,11 +14656,11 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 86: isthmus.v1alpha1.TrafficRequest.callee:type_name -> isthmus.v1alpha1.App
 	66,  // 87: isthmus.v1alpha1.TrafficResponse.edges:type_name -> isthmus.v1alpha1.TrafficEdge
 	65,  // 88: isthmus.v1alpha1.TrafficResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	119, // 89: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
+	120, // 89: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 90: isthmus.v1alpha1.TrafficEdge.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 91: isthmus.v1alpha1.TrafficEdge.callee:type_name -> isthmus.v1alpha1.App
 	19,  // 92: isthmus.v1alpha1.TrafficEdge.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	119, // 93: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
+	120, // 93: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
 	19,  // 94: isthmus.v1alpha1.TrafficEdge.steps:type_name -> isthmus.v1alpha1.CallTraffic
 	1,   // 95: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 96: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
@@ -14570,7 +14677,7 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 107: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
 	77,  // 108: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
 	78,  // 109: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	119, // 110: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	120, // 110: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 111: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
 	81,  // 112: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
 	1,   // 113: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
@@ -14578,153 +14685,157 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	85,  // 115: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
 	1,   // 116: isthmus.v1alpha1.SignRequest.app:type_name -> isthmus.v1alpha1.App
 	1,   // 117: isthmus.v1alpha1.ShowGuestRequest.app:type_name -> isthmus.v1alpha1.App
-	170, // 118: isthmus.v1alpha1.ShowGuestResponse.guest:type_name -> isthmus.v1alpha1.Guest
+	171, // 118: isthmus.v1alpha1.ShowGuestResponse.guest:type_name -> isthmus.v1alpha1.Guest
 	90,  // 119: isthmus.v1alpha1.ShowGuestResponse.callees:type_name -> isthmus.v1alpha1.GuestCallee
 	1,   // 120: isthmus.v1alpha1.GuestCallee.app:type_name -> isthmus.v1alpha1.App
 	6,   // 121: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	98,  // 122: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	96,  // 123: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
-	159, // 124: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
-	99,  // 125: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
-	1,   // 126: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 127: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	103, // 128: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 129: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	97,  // 130: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
-	1,   // 131: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	171, // 132: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	104, // 133: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	107, // 134: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	108, // 135: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	109, // 136: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	171, // 137: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	171, // 138: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 139: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	115, // 140: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	130, // 141: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	131, // 142: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	132, // 143: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	128, // 144: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	129, // 145: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	124, // 146: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	122, // 147: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	121, // 148: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	120, // 149: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	119, // 150: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	118, // 151: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
-	117, // 152: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
-	65,  // 153: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
-	1,   // 154: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 155: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 156: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	123, // 157: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	125, // 158: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	126, // 159: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	127, // 160: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	131, // 161: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	131, // 162: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	135, // 163: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	134, // 164: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	133, // 165: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
-	136, // 166: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	138, // 167: isthmus.v1alpha1.InviteRequest.guest:type_name -> isthmus.v1alpha1.GuestOffer
-	172, // 168: isthmus.v1alpha1.GuestOffer.takes:type_name -> isthmus.v1alpha1.Take
-	172, // 169: isthmus.v1alpha1.GuestChoice.takes:type_name -> isthmus.v1alpha1.Take
-	170, // 170: isthmus.v1alpha1.GuestWelcome.guest:type_name -> isthmus.v1alpha1.Guest
-	149, // 171: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	136, // 172: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	149, // 173: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	147, // 174: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
-	159, // 175: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	155, // 176: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
-	65,  // 177: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	154, // 178: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
-	81,  // 179: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
-	96,  // 180: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
-	1,   // 181: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	166, // 182: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	167, // 183: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	165, // 184: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	139, // 185: isthmus.v1alpha1.MeetOffer.guest:type_name -> isthmus.v1alpha1.GuestChoice
-	140, // 186: isthmus.v1alpha1.MeetDone.guest:type_name -> isthmus.v1alpha1.GuestWelcome
-	138, // 187: isthmus.v1alpha1.Invitation.guest:type_name -> isthmus.v1alpha1.GuestOffer
-	2,   // 188: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	31,  // 189: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	34,  // 190: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	45,  // 191: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	48,  // 192: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	49,  // 193: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	39,  // 194: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	74,  // 195: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	79,  // 196: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	82,  // 197: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	71,  // 198: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	67,  // 199: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	63,  // 200: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
-	61,  // 201: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
-	55,  // 202: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	52,  // 203: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	95,  // 204: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	100, // 205: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	86,  // 206: isthmus.v1alpha1.Guests.Sign:input_type -> isthmus.v1alpha1.SignRequest
-	88,  // 207: isthmus.v1alpha1.Guests.Show:input_type -> isthmus.v1alpha1.ShowGuestRequest
-	91,  // 208: isthmus.v1alpha1.Guests.Leave:input_type -> isthmus.v1alpha1.LeaveRequest
-	105, // 209: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	112, // 210: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	113, // 211: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	110, // 212: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	137, // 213: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	142, // 214: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	143, // 215: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	144, // 216: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	145, // 217: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	148, // 218: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	150, // 219: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	152, // 220: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
-	156, // 221: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
-	157, // 222: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
-	160, // 223: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	22,  // 224: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	32,  // 225: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	36,  // 226: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	46,  // 227: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	36,  // 228: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	50,  // 229: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	40,  // 230: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	75,  // 231: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	80,  // 232: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	83,  // 233: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	72,  // 234: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	68,  // 235: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	64,  // 236: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
-	62,  // 237: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
-	56,  // 238: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	53,  // 239: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	102, // 240: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	101, // 241: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	87,  // 242: isthmus.v1alpha1.Guests.Sign:output_type -> isthmus.v1alpha1.SignResponse
-	89,  // 243: isthmus.v1alpha1.Guests.Show:output_type -> isthmus.v1alpha1.ShowGuestResponse
-	92,  // 244: isthmus.v1alpha1.Guests.Leave:output_type -> isthmus.v1alpha1.LeaveResponse
-	106, // 245: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	116, // 246: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	114, // 247: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	111, // 248: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	141, // 249: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	149, // 250: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	149, // 251: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	149, // 252: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	146, // 253: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	149, // 254: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	151, // 255: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	153, // 256: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
-	158, // 257: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
-	158, // 258: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
-	161, // 259: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	224, // [224:260] is the sub-list for method output_type
-	188, // [188:224] is the sub-list for method input_type
-	188, // [188:188] is the sub-list for extension type_name
-	188, // [188:188] is the sub-list for extension extendee
-	0,   // [0:188] is the sub-list for field type_name
+	99,  // 122: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	97,  // 123: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
+	96,  // 124: isthmus.v1alpha1.ExportsRequest.interest:type_name -> isthmus.v1alpha1.Interest
+	1,   // 125: isthmus.v1alpha1.Interest.put:type_name -> isthmus.v1alpha1.App
+	1,   // 126: isthmus.v1alpha1.Interest.removed:type_name -> isthmus.v1alpha1.App
+	160, // 127: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
+	100, // 128: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	1,   // 129: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 130: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
+	96,  // 131: isthmus.v1alpha1.RenewRequest.interest:type_name -> isthmus.v1alpha1.Interest
+	104, // 132: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 133: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	98,  // 134: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
+	1,   // 135: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	172, // 136: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	105, // 137: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	108, // 138: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	109, // 139: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	110, // 140: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	172, // 141: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	172, // 142: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 143: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	116, // 144: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	131, // 145: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	132, // 146: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	133, // 147: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	129, // 148: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	130, // 149: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	125, // 150: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	123, // 151: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	122, // 152: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	121, // 153: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	120, // 154: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	119, // 155: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	118, // 156: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
+	65,  // 157: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
+	1,   // 158: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 159: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 160: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	124, // 161: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	126, // 162: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	127, // 163: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	128, // 164: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	132, // 165: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	132, // 166: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	136, // 167: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	135, // 168: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	134, // 169: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
+	137, // 170: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	139, // 171: isthmus.v1alpha1.InviteRequest.guest:type_name -> isthmus.v1alpha1.GuestOffer
+	173, // 172: isthmus.v1alpha1.GuestOffer.takes:type_name -> isthmus.v1alpha1.Take
+	173, // 173: isthmus.v1alpha1.GuestChoice.takes:type_name -> isthmus.v1alpha1.Take
+	171, // 174: isthmus.v1alpha1.GuestWelcome.guest:type_name -> isthmus.v1alpha1.Guest
+	150, // 175: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	137, // 176: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	150, // 177: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	148, // 178: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
+	160, // 179: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	156, // 180: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
+	65,  // 181: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
+	155, // 182: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
+	81,  // 183: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
+	97,  // 184: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
+	1,   // 185: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	167, // 186: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	168, // 187: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	166, // 188: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	140, // 189: isthmus.v1alpha1.MeetOffer.guest:type_name -> isthmus.v1alpha1.GuestChoice
+	141, // 190: isthmus.v1alpha1.MeetDone.guest:type_name -> isthmus.v1alpha1.GuestWelcome
+	139, // 191: isthmus.v1alpha1.Invitation.guest:type_name -> isthmus.v1alpha1.GuestOffer
+	2,   // 192: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	31,  // 193: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	34,  // 194: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	45,  // 195: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	48,  // 196: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	49,  // 197: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	39,  // 198: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	74,  // 199: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	79,  // 200: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	82,  // 201: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	71,  // 202: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	67,  // 203: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	63,  // 204: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
+	61,  // 205: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
+	55,  // 206: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	52,  // 207: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	95,  // 208: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	101, // 209: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	86,  // 210: isthmus.v1alpha1.Guests.Sign:input_type -> isthmus.v1alpha1.SignRequest
+	88,  // 211: isthmus.v1alpha1.Guests.Show:input_type -> isthmus.v1alpha1.ShowGuestRequest
+	91,  // 212: isthmus.v1alpha1.Guests.Leave:input_type -> isthmus.v1alpha1.LeaveRequest
+	106, // 213: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	113, // 214: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	114, // 215: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	111, // 216: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	138, // 217: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	143, // 218: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	144, // 219: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	145, // 220: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	146, // 221: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	149, // 222: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	151, // 223: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	153, // 224: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
+	157, // 225: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
+	158, // 226: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
+	161, // 227: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	22,  // 228: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	32,  // 229: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	36,  // 230: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	46,  // 231: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	36,  // 232: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	50,  // 233: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	40,  // 234: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	75,  // 235: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	80,  // 236: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	83,  // 237: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	72,  // 238: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	68,  // 239: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	64,  // 240: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
+	62,  // 241: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
+	56,  // 242: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	53,  // 243: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	103, // 244: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	102, // 245: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	87,  // 246: isthmus.v1alpha1.Guests.Sign:output_type -> isthmus.v1alpha1.SignResponse
+	89,  // 247: isthmus.v1alpha1.Guests.Show:output_type -> isthmus.v1alpha1.ShowGuestResponse
+	92,  // 248: isthmus.v1alpha1.Guests.Leave:output_type -> isthmus.v1alpha1.LeaveResponse
+	107, // 249: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	117, // 250: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	115, // 251: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	112, // 252: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	142, // 253: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	150, // 254: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	150, // 255: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	150, // 256: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	147, // 257: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	150, // 258: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	152, // 259: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	154, // 260: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
+	159, // 261: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
+	159, // 262: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
+	162, // 263: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	228, // [228:264] is the sub-list for method output_type
+	192, // [192:228] is the sub-list for method input_type
+	192, // [192:192] is the sub-list for extension type_name
+	192, // [192:192] is the sub-list for extension extendee
+	0,   // [0:192] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -14742,12 +14853,12 @@ func file_isthmus_v1alpha1_services_proto_init() {
 	}
 	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
 	file_isthmus_v1alpha1_services_proto_msgTypes[65].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[159].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[160].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[160].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[161].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -14759,7 +14870,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   168,
+			NumMessages:   169,
 			NumExtensions: 0,
 			NumServices:   10,
 		},

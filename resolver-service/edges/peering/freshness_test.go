@@ -97,7 +97,7 @@ func TestRenewalsCountNoLongerWhilePartOfADifferenceIsMissing(t *testing.T) {
 
 func TestADigestIsNamedWithTheLastPartOnly(t *testing.T) {
 	o := newOutbox("east", nil)
-	s := &serverStream{Server: &Server{}, subscriber: &subscriber{}, pings: &pings{}}
+	s := &serverStream{Server: &Server{}, digest: &viewDigest{}, pings: &pings{}}
 	for revision, exports := range [][]*topology.PeerExport{{export("ledger", 1)}, large()[:6000], nil} {
 		view := viewOf(uint64(revision+1), exports...)
 		all := 0
@@ -111,8 +111,8 @@ func TestADigestIsNamedWithTheLastPartOnly(t *testing.T) {
 			}
 			last, all = s.complete(m, o.completes(view)), all+1
 		}
-		if last.Digest != s.subscriber.digest.of(view) || revision == 1 && all < 2 {
-			t.Errorf("revision %d: the last of %d messages has digest %x, want %x", view.Revision, all, last.Digest, s.subscriber.digest.of(view))
+		if last.Digest != s.digest.of(view) || revision == 1 && all < 2 {
+			t.Errorf("revision %d: the last of %d messages has digest %x, want %x", view.Revision, all, last.Digest, s.digest.of(view))
 		}
 	}
 }
@@ -132,6 +132,11 @@ func TestALapsedLeaseDoesNotBeginAnewWithPartOfADifference(t *testing.T) {
 		west := newSite(t, peeringtest.New(1), "west")
 		l := newLink(west.links, at("east", time.Second, "east-gw"))
 		defer l.lease.stop()
+		var err error
+		if l.interest, err = west.topology.Interest(t.Context(), "east"); err != nil {
+			t.Fatal(err)
+		}
+		defer l.interest.Close()
 		hear := func(m *v1alpha1.ExportsResponse) bool {
 			m.Cluster = "east"
 			go func() {

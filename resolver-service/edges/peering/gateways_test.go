@@ -130,7 +130,7 @@ func TestAStreamThatEndsBeforeItAsksEndsNothingElse(t *testing.T) {
 		_, _, err := receiveFirst(ctx, func() (*v1alpha1.RenewRequest, error) {
 			<-left
 			return nil, errors.New("gone")
-		})
+		}, &interest{})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("listen: %v", err)
 		}

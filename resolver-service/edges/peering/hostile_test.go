@@ -35,7 +35,7 @@ type renewServer = grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.Rene
 
 func (h *hostile) Exports(to exportsServer) error {
 	h.asked.Add(1)
-	_, p, err := receiveFirst(to.Context(), to.Recv)
+	_, p, err := receiveFirst(to.Context(), to.Recv, &interest{})
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (h *hostile) Renew(to renewServer) error {
 		<-to.Context().Done()
 		return nil
 	}
-	_, p, err := receiveFirst(to.Context(), to.Recv)
+	_, p, err := receiveFirst(to.Context(), to.Recv, &interest{})
 	if err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ func TestAServerReadsSoMuchOfOneStreamInASecond(t *testing.T) {
 		_, _, err := receiveFirst(ctx, func() (*v1alpha1.RenewRequest, error) {
 			read.Add(maxMessage)
 			return large, ctx.Err()
-		})
+		}, &interest{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 func TestABudgetHoldsStreamsToSoManyAtOnceAndThenSoManyASecond(t *testing.T) {
@@ -118,8 +119,8 @@ func TestReplicasThatComeBackAllAtOnceAreNotRefused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				by.digest.of(viewOf(1, export("orders", 1)))
-				leaves = append(leaves, leave)
+				a.digest(by, topology.PeerKey{}, nil).of(viewOf(1, export("orders", 1)))
+				leaves = append(leaves, leave, func() { a.releaseDigest(by, topology.PeerKey{}) })
 			}
 			for _, leave := range leaves {
 				leave()

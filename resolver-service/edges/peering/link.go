@@ -39,6 +39,7 @@ type link struct {
 
 	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
 	trust        atomic.Pointer[v1alpha1.TrustReport] // what the peer is told of how far it is trusted; nil before the first
+	interest     *topology.Followed[*catalog.AppSet]  // in what the peer exports; set by run
 	created      time.Time                            // pings are numbered from it
 	lease        *lease
 	updates      chan update   // from the primary channel to the run goroutine
@@ -49,6 +50,7 @@ type link struct {
 	mirror     *exportMirror
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
+	awaiting   time.Time      // since when the peer has to tell all of apps; zero: it has not
 	lastApply  time.Time      // zero before the first
 	applyTimer *time.Timer    // fires when the next apply may begin
 }
@@ -75,6 +77,12 @@ func newLink(l *Links, c *catalog.Cluster) *link {
 
 // run keeps the link up until ctx ends. The exports stay in the topology.
 func (l *link) run(ctx context.Context) {
+	interest, err := l.topology.Interest(ctx, l.cluster)
+	if err != nil {
+		return // ctx or the topology has ended
+	}
+	defer interest.Close()
+	l.interest = interest
 	object, _, changed := l.object.Follow()
 	l.lease.setStaleAfter(object.StaleAfter)
 	defer l.lease.stop()
@@ -166,6 +174,9 @@ func (l *link) reportLease(ctx context.Context) {
 	if waits || want == l.reported || want == topology.Expired && l.reported == topology.Unchanged {
 		return
 	}
+	if l.reported != topology.Fresh && want != topology.Expired && l.awaits() {
+		return
+	}
 	if !l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: want}) {
 		return
 	}
@@ -187,6 +198,27 @@ func (l *link) reportLease(ctx context.Context) {
 	default:
 		l.info("peer is back; routes to it are in use again", "peer", l.cluster, "exports", len(l.mirror.exports))
 	}
+}
+
+// awaitAtMost is how long routes to a peer that is heard wait until it has told all of the apps that
+// callers here may be led to.
+const awaitAtMost = 2 * time.Second
+
+// awaits tells whether the peer has yet to do so. Otherwise its routes would be there without instances.
+func (l *link) awaits() bool {
+	apps, _ := l.interest.View()
+	for app := range apps.All() {
+		if !l.mirror.exports[app].named {
+			continue
+		}
+		if l.awaiting.IsZero() {
+			l.awaiting = time.Now()
+			time.AfterFunc(awaitAtMost, l.recheckLease)
+		}
+		return time.Since(l.awaiting) < awaitAtMost
+	}
+	l.awaiting = time.Time{}
+	return false
 }
 
 func (l *link) apply(ctx context.Context, change topology.PeerChange) bool {

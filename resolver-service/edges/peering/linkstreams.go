@@ -34,11 +34,11 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 	if err != nil {
 		return nil, err
 	}
-	told, trust := l.wanted.Load(), l.trust.Load()
-	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust}
+	told, trust, interest := l.wanted.Load(), l.trust.Load(), &toldInterest{from: l.interest}
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust, Interest: interest.first()}
 	if stream.Send(ask) == nil { // Recv returns the error
-		go l.sendPings(ctx, interval, func(ping uint64) error {
-			m := &v1alpha1.ExportsRequest{Ping: ping}
+		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
+			m := &v1alpha1.ExportsRequest{Ping: ping, Interest: news}
 			if now := l.wanted.Load(); now != told {
 				m.Wanted, told = now, now
 			}
@@ -136,9 +136,12 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval
 	if err != nil {
 		return nil, err
 	}
-	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing()}
+	interest := &toldInterest{from: l.interest}
+	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Interest: interest.first()}
 	if stream.Send(ask) == nil { // Recv returns the error
-		go l.sendPings(ctx, interval, func(ping uint64) error { return stream.Send(&v1alpha1.RenewRequest{Ping: ping}) })
+		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
+			return stream.Send(&v1alpha1.RenewRequest{Ping: ping, Interest: news})
+		})
 	}
 	limiter := newReadLimiter()
 	apply := func(m *v1alpha1.RenewResponse, at time.Time) error {

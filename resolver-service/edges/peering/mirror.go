@@ -20,6 +20,7 @@ type exportMirror struct {
 	exports map[catalog.App]mirroredExport
 	bytes   int // of all exports, encoded
 	ready   int // exports with a ready instance
+	named   int // exports of which only the name is known
 	refused map[catalog.App]error
 	stream  uint32 // number of the current stream, to find exports that its initial set lacks
 
@@ -34,6 +35,7 @@ type mirroredExport struct {
 	bytes  int32
 	stream uint32 // that named it last
 	ready  bool
+	named  bool
 }
 
 func newExportMirror() *exportMirror {
@@ -106,10 +108,13 @@ func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) erro
 			maxBytes)
 	}
 	k.remove(export.App)
-	k.exports[export.App] = mirroredExport{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0}
+	k.exports[export.App] = mirroredExport{w.GetDigest(), int32(bytes), k.stream, export.Ready > 0, export.Named}
 	k.bytes += bytes
 	if export.Ready > 0 {
 		k.ready++
+	}
+	if export.Named {
+		k.named++
 	}
 	k.pending[export.App] = export
 	return nil
@@ -123,6 +128,9 @@ func (k *exportMirror) remove(app catalog.App) {
 	}
 	if s.ready {
 		k.ready--
+	}
+	if s.named {
+		k.named--
 	}
 	k.bytes -= int(s.bytes)
 	delete(k.exports, app)
@@ -215,6 +223,9 @@ func fromWire(w *v1alpha1.Export) (e *topology.PeerExport, err error) {
 		return nil, err
 	}
 	e.Allow = wire.ParseAllow(w.GetAllow())
+	if w.GetNamed() {
+		return &topology.PeerExport{App: e.App, Allow: e.Allow, Ready: min(e.Ready, 1), Named: true}, nil
+	}
 	return e, nil
 }
 

@@ -264,7 +264,7 @@ func TestZonesArriveOnOneNetwork(t *testing.T) {
 			Objects:   &topology.ObjectChange{Full: true, Put: []catalog.Object{east, &catalog.AppExport{App: orders, Allow: []catalog.Allow{{}}}}},
 			Instances: []topology.InstanceChange{{Source: "test", Put: []catalog.Instance{i}}},
 		})
-		e, _ := g.Peer("east").Exports.Get(orders)
+		e, _ := g.Peer("east", nil).Exports.Get(orders)
 		w, err := toWire(e)
 		if err != nil {
 			t.Fatal(err)

@@ -103,6 +103,7 @@ func toWire(e *topology.PeerExport) (*v1alpha1.Export, error) {
 		Addresses: e.Addresses,
 		Instances: e.Instances,
 		Allow:     wire.Allow(e.Allow),
+		Named:     e.Named,
 	}
 	w.Zones, w.ZoneOf = e.Zones.Parts()
 	w.Versions, w.VersionOf = e.Versions.Parts()

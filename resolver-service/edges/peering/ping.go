@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
@@ -40,18 +41,20 @@ func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	return now, age
 }
 
-// sendPings sends a ping in each interval until ctx ends or sending fails. The reader of the
-// stream sees that error.
-func (l *link) sendPings(ctx context.Context, every time.Duration, send func(ping uint64) error) {
+// sendPings sends a ping in each interval, and with each change of the interest, until ctx ends or
+// sending fails. The reader of the stream sees that error.
+func (l *link) sendPings(ctx context.Context, every time.Duration, told *toldInterest, send func(ping uint64, news *v1alpha1.Interest) error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			if send(l.newPing()) != nil {
-				return
-			}
+		case <-told.outdated():
+			live.Sleep(ctx, sendPause) // others may follow
 		case <-ctx.Done():
+			return
+		}
+		if send(l.newPing(), told.news()) != nil {
 			return
 		}
 	}
@@ -67,6 +70,7 @@ const (
 type pingMessage interface {
 	proto.Message
 	GetPing() uint64
+	GetInterest() *v1alpha1.Interest
 }
 
 // pings are the pings of one stream.
@@ -76,8 +80,8 @@ type pings struct {
 }
 
 // receiveFirst returns the first message of a stream. It keeps reading pings until ctx or the
-// stream ends, and calls each with every message.
-func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error), each ...func(M)) (first M, _ *pings, err error) {
+// stream ends, takes the interest from every message, and calls each with it.
+func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error), wants *interest, each ...func(M)) (first M, _ *pings, err error) {
 	p := &pings{arrived: make(chan struct{}, 1)} // no named result: the goroutine uses it later
 	type received struct {
 		message M
@@ -85,6 +89,7 @@ func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error),
 	}
 	asked := make(chan received, 1)
 	tell := func(m M) {
+		wants.take(m.GetInterest())
 		for _, f := range each {
 			f(m)
 		}
@@ -99,7 +104,7 @@ func receiveFirst[M pingMessage](ctx context.Context, receive func() (M, error),
 			if m, err = receive(); err == nil {
 				p.note(m.GetPing())
 				tell(m)
-				limiter.wait(ctx, 0, proto.Size(m))
+				limiter.wait(ctx, len(m.GetInterest().GetPut())+len(m.GetInterest().GetRemoved()), proto.Size(m))
 			}
 		}
 	}()

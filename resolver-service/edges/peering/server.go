@@ -78,7 +78,10 @@ type serverStream struct {
 	*Server
 	cluster    string // the peer's
 	interval   time.Duration
-	sub        *topology.Followed[*topology.PeerView]
+	interest   *interest
+	sub        *topology.Followed[*topology.PeerView] // by an interest
+	by         *topology.Interest
+	digest     *viewDigest // of that view
 	subscriber *subscriber
 	pings      *pings
 	introduced bool                        // the peer knows this service's version and its clock
@@ -87,7 +90,7 @@ type serverStream struct {
 }
 
 // serve admits a stream and runs it until the caller goes or the stream must end.
-func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *pings, run func(context.Context, *serverStream) error) error {
+func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, wants *interest, p *pings, run func(context.Context, *serverStream) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.stopping, func() { cancel(errStopping) })()
@@ -104,13 +107,10 @@ func (s *Server) serve(ctx context.Context, cluster string, renewMs uint32, p *p
 		return err
 	}
 	defer leave()
-	sub, err := s.topology.Peer(ctx, cluster)
-	if err != nil {
-		return s.ended(ctx, err)
-	}
-	defer sub.Close()
+	st := &serverStream{Server: s, cluster: cluster, interval: requestedInterval(renewMs), interest: wants, subscriber: by, pings: p}
+	defer st.unfollow()
 	s.log.Info(cluster, "peer follows our exports", "peer", cluster)
-	err = s.ended(ctx, run(ctx, &serverStream{Server: s, cluster: cluster, interval: requestedInterval(renewMs), sub: sub, subscriber: by, pings: p}))
+	err = s.ended(ctx, run(ctx, st))
 	s.log.Info(cluster, "stream of a peer ended", "peer", cluster, "err", err)
 	return err
 }
@@ -142,15 +142,15 @@ func (s *Server) ended(ctx context.Context, err error) error {
 // Exports streams this cluster's exports to the caller's cluster until the caller goes or the
 // stream's context ends.
 func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1alpha1.ExportsResponse]) error {
-	wants := &wants{}
-	req, p, err := receiveFirst(to.Context(), to.Recv, wants.take)
+	wants, interest := &wants{}, &interest{}
+	req, p, err := receiveFirst(to.Context(), to.Recv, interest, wants.take)
 	if err != nil {
 		return err
 	}
 	if len(req.GetKnown()) > maxExports {
 		return status.Errorf(codes.InvalidArgument, "%d known exports in the request; at most %d are allowed", len(req.GetKnown()), maxExports)
 	}
-	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *serverStream) error {
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), interest, p, func(ctx context.Context, st *serverStream) error {
 		s.wants.Store(wants, req.GetCluster())
 		defer s.wants.Delete(wants)
 		return st.sendExports(ctx, s.outbox(req), to.Send)
@@ -168,11 +168,12 @@ func (s *Server) outbox(req *v1alpha1.ExportsRequest) *outbox {
 
 // Renew streams renewals of the lease, with the digest of the current exports.
 func (s *Server) Renew(to grpc.BidiStreamingServer[v1alpha1.RenewRequest, v1alpha1.RenewResponse]) error {
-	req, p, err := receiveFirst(to.Context(), to.Recv)
+	interest := &interest{}
+	req, p, err := receiveFirst(to.Context(), to.Recv, interest)
 	if err != nil {
 		return err
 	}
-	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), p, func(ctx context.Context, st *serverStream) error {
+	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), interest, p, func(ctx context.Context, st *serverStream) error {
 		return st.sendRenewals(ctx, to.Send)
 	})
 }
@@ -205,6 +206,10 @@ func (s *serverStream) linkState() string {
 func (s *serverStream) sendExports(ctx context.Context, out *outbox, send func(*v1alpha1.ExportsResponse) error) error {
 	var seen *topology.PeerView
 	for {
+		otherInterest, err := s.follow(ctx)
+		if err != nil {
+			return err
+		}
 		view, _, changed := s.sub.Follow()
 		switch {
 		case view != seen:
@@ -228,7 +233,7 @@ func (s *serverStream) sendExports(ctx context.Context, out *outbox, send func(*
 				return err
 			}
 		}
-		if s.waitForCause(ctx, changed) != nil {
+		if s.waitForCause(ctx, changed, otherInterest) != nil {
 			return s.finish(ctx, s.complete(out.empty(seen), seen), send)
 		}
 	}
@@ -242,14 +247,15 @@ func (s *serverStream) finish(ctx context.Context, m *v1alpha1.ExportsResponse, 
 	return ctx.Err()
 }
 
-// waitForCause returns when a ping needs an echo, when changed is closed, or after two intervals
+// waitForCause returns when a ping needs an echo, when a channel is closed, or after two intervals
 // without a message.
-func (s *serverStream) waitForCause(ctx context.Context, changed <-chan struct{}) error {
+func (s *serverStream) waitForCause(ctx context.Context, changed, otherInterest <-chan struct{}) error {
 	long := time.NewTimer(2 * s.interval)
 	defer long.Stop()
 	select {
 	case <-s.pings.arrived:
 	case <-changed:
+	case <-otherInterest:
 	case <-long.C:
 	case <-ctx.Done():
 		return ctx.Err()
@@ -267,7 +273,7 @@ func (s *serverStream) complete(m *v1alpha1.ExportsResponse, whole *topology.Pee
 	}
 	m.Service, m.Announced = s.newService(), s.newAnnouncement()
 	if whole != nil {
-		m.Digest = s.subscriber.digest.of(whole)
+		m.Digest = s.digest.of(whole)
 	}
 	return m
 }
@@ -293,9 +299,12 @@ func (s *serverStream) newAnnouncement() *v1alpha1.RootsAnnouncement {
 // sendRenewals sends a message for each ping.
 func (s *serverStream) sendRenewals(ctx context.Context, send func(*v1alpha1.RenewResponse) error) error {
 	for {
+		if _, err := s.follow(ctx); err != nil {
+			return err
+		}
 		m := &v1alpha1.RenewResponse{Cluster: s.cfg.Cluster, Hears: s.linkState(), Echo: s.pings.latest.Load(), HoldsMs: s.goodbyeMs(), Service: s.newService()}
 		if view, ok := s.sub.View(); ok {
-			m.Digest = s.subscriber.digest.of(view)
+			m.Digest = s.digest.of(view)
 		}
 		if err := send(m); err != nil {
 			return err
@@ -303,7 +312,7 @@ func (s *serverStream) sendRenewals(ctx context.Context, send func(*v1alpha1.Ren
 		if m.HoldsMs > 0 {
 			return ctx.Err()
 		}
-		if err := s.waitForCause(ctx, nil); err != nil && s.goodbyeMs() == 0 {
+		if err := s.waitForCause(ctx, nil, nil); err != nil && s.goodbyeMs() == 0 {
 			return err
 		}
 	}

@@ -31,6 +31,7 @@ type linkStatus struct {
 	gateways   *gateways
 	count      int // exports
 	ready      int // exports with a ready instance
+	followed   int // exports of which all is known
 	refused    []*v1alpha1.RefusedObject
 	revision   uint64
 	hears      string
@@ -151,7 +152,7 @@ func (s *linkStatus) setPeerInfo(revision uint64, hears string) {
 func (s *linkStatus) setExports(k *exportMirror) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.count, s.ready = len(k.exports), k.ready
+	s.count, s.ready, s.followed = len(k.exports), k.ready, len(k.exports)-k.named
 	if len(k.refused) == 0 && s.refused == nil {
 		return
 	}
@@ -200,7 +201,7 @@ func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus
 	s.update(lease)
 	w := &v1alpha1.PeerStatus{
 		Cluster: cluster, State: s.state, SinceUnixMs: wallClock(s.since), LastWordUnixMs: wallClock(lease.last),
-		Exports: uint32(s.count), Ready: uint32(s.ready), Refused: s.refused, Revision: s.revision, Hears: s.hears,
+		Exports: uint32(s.count), Ready: uint32(s.ready), Followed: uint32(s.followed), Refused: s.refused, Revision: s.revision, Hears: s.hears,
 		LeaseLeftMs: lease.left.Milliseconds(), StaleAfterMs: lease.after.Milliseconds(),
 		Lapses: lease.lapses, DampedUntilUnixMs: wallClock(lease.damped),
 		Version: s.version, ClockAheadMs: s.ahead.Milliseconds(),

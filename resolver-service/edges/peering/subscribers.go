@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Bounds for subscribers.
@@ -24,9 +26,9 @@ type subscribers struct {
 }
 
 type subscriber struct {
-	streams   []*subscription // oldest first, without ended ones
-	running   int             // including ended ones
-	digest    viewDigest
+	streams   []*subscription                    // oldest first, without ended ones
+	running   int                                // including ended ones
+	digests   map[topology.PeerKey]*sharedDigest // of the views that streams follow
 	quota     streamQuota
 	idleSince time.Time // when the last stream ended; zero while there is one
 }
@@ -48,8 +50,7 @@ func (a *subscribers) add(cluster string, end context.CancelCauseFunc) (by *subs
 	by = a.byCluster[cluster]
 	if by == nil {
 		a.makeRoom()
-		by = &subscriber{quota: newStreamQuota()}
-		by.digest.onFullScan = by.quota.charge
+		by = &subscriber{quota: newStreamQuota(), digests: map[topology.PeerKey]*sharedDigest{}}
 		a.byCluster[cluster] = by
 	}
 	switch {
@@ -84,7 +85,40 @@ func (a *subscribers) remove(by *subscriber, s *subscription) {
 	}
 	if len(by.streams) == 0 && by.idleSince.IsZero() {
 		by.idleSince = time.Now()
-		by.digest.forget()
+	}
+}
+
+// sharedDigest is the digest of a view, for all streams that follow it.
+type sharedDigest struct {
+	viewDigest
+	users int
+}
+
+// digest returns that of a view, until releaseDigest. A new one goes on from another view's, if the
+// stream has followed one.
+func (a *subscribers) digest(by *subscriber, key topology.PeerKey, before *viewDigest) *viewDigest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	d := by.digests[key]
+	if d == nil {
+		d = &sharedDigest{}
+		d.onFullScan = by.quota.charge
+		if before != nil {
+			d.view, d.sum = before.current()
+		}
+		by.digests[key] = d
+	}
+	d.users++
+	return &d.viewDigest
+}
+
+func (a *subscribers) releaseDigest(by *subscriber, key topology.PeerKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d := by.digests[key]; d.users > 1 {
+		d.users--
+	} else {
+		delete(by.digests, key)
 	}
 }
 

@@ -45,11 +45,11 @@ func (c *viewDigest) of(view *topology.PeerView) uint64 {
 	return max(c.sum, 1)
 }
 
-// forget releases the view.
-func (c *viewDigest) forget() {
+// current is the view that the digest is of, and the digest.
+func (c *viewDigest) current() (*topology.PeerView, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.view = nil
+	return c.view, c.sum
 }
 
 func exportDigest(e *topology.PeerExport) uint64 {

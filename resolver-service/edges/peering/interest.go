@@ -1,0 +1,122 @@
+package peering
+
+import (
+	"context"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// toldInterest is what the peer of one stream knows of this cluster's interest in its exports.
+type toldInterest struct {
+	from *topology.Followed[*catalog.AppSet]
+	told *catalog.AppSet
+}
+
+// maxInterest bounds the apps in one message. Others are in the next ones.
+const maxInterest = 4000
+
+// first is the interest for a stream's first request.
+func (t *toldInterest) first() *v1alpha1.Interest {
+	if news := t.news(); news != nil {
+		return news
+	}
+	return &v1alpha1.Interest{}
+}
+
+// news is what the peer does not know yet; nil for nothing.
+func (t *toldInterest) news() *v1alpha1.Interest {
+	now, _ := t.from.View()
+	if now == t.told {
+		return nil
+	}
+	put, removed := now.Diff(t.told)
+	if len(put)+len(removed) <= maxInterest {
+		t.told = now
+	} else {
+		put = put[:min(len(put), maxInterest)]
+		removed = removed[:min(len(removed), maxInterest-len(put))]
+		t.told = t.told.With(put, removed)
+	}
+	m := &v1alpha1.Interest{}
+	for _, app := range put {
+		m.Put = append(m.Put, wire.App(app))
+	}
+	for _, app := range removed {
+		m.Removed = append(m.Removed, wire.App(app))
+	}
+	return m
+}
+
+// outdated returns a channel that is closed once there may be news.
+func (t *toldInterest) outdated() <-chan struct{} {
+	now, _, changed := t.from.Follow()
+	if now != t.told {
+		return closed
+	}
+	return changed
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// interest is of which exports the peer of one stream wants to know all: of every one, unless it has
+// said otherwise.
+type interest struct{ live.Value[*topology.Interest] }
+
+// take takes in what a request says. What is too much is left out.
+func (i *interest) take(m *v1alpha1.Interest) {
+	if m == nil {
+		return
+	}
+	var before *catalog.AppSet
+	if now, _ := i.Load(); now != nil {
+		before = now.Apps
+	}
+	if before.Len()+len(m.GetPut()) > maxExports {
+		m.Put = nil
+	}
+	i.Store(&topology.Interest{Apps: before.With(apps(m.GetPut()), apps(m.GetRemoved()))})
+}
+
+func apps(all []*v1alpha1.App) []catalog.App {
+	apps := make([]catalog.App, len(all))
+	for i, a := range all {
+		apps[i] = wire.AppOf(a)
+	}
+	return apps
+}
+
+// follow follows the view by the peer's interest as it is now, and returns a channel that is closed
+// once it is another one.
+func (s *serverStream) follow(ctx context.Context) (changed <-chan struct{}, err error) {
+	by, _, changed := s.interest.Follow()
+	if s.sub != nil && by == s.by {
+		return changed, nil
+	}
+	sub, err := s.topology.Peer(ctx, s.cluster, by)
+	if err != nil {
+		return nil, err
+	}
+	digest := s.subscribers.digest(s.subscriber, by.Key(s.cluster), s.digest)
+	if s.sub != nil && by != nil && s.by != nil {
+		put, removed := by.Apps.Diff(s.by.Apps)
+		s.subscriber.quota.charge(len(put) + len(removed))
+	}
+	s.unfollow()
+	s.sub, s.by, s.digest = sub, by, digest
+	return changed, nil
+}
+
+func (s *serverStream) unfollow() {
+	if s.sub != nil {
+		s.sub.Close()
+		s.subscribers.releaseDigest(s.subscriber, s.by.Key(s.cluster))
+	}
+}

@@ -1,0 +1,133 @@
+package topology
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+func ids(apps *catalog.AppSet) string {
+	var all []string
+	for a := range apps.All() {
+		all = append(all, a.ID)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// TestInterest is in what a selection, a default or a guest may lead to, as of each change.
+func TestInterest(t *testing.T) {
+	top := running(t, west)
+	interest, err := top.Interest(t.Context(), "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer interest.Close()
+	if _, ok := interest.View(); ok {
+		t.Error("there is an interest before the store's full set")
+	}
+	fallback := func(namespace string, endpoints ...catalog.Endpoint) *catalog.AppEndpoints {
+		return &catalog.AppEndpoints{App: catalog.App{Namespace: namespace, ID: catalog.DefaultName}, Endpoints: endpoints}
+	}
+	relative := catalog.Endpoint{App: catalog.App{Namespace: catalog.DefaultName, ID: "mail"}}
+	everywhere := fallback(catalog.DefaultName, relative)
+	for _, step := range []struct {
+		what   string
+		change Change
+		want   string
+	}{
+		{"exports of which none is selected", says("east", has("orders", 1), has("ledger", 2), has("mail", 1)), ""},
+		{"the full set, with a cluster and a selection", full(reaches("east", "10.9.0.1:15443"), selects("checkout", calls("orders"))), "orders"},
+		{"a route to another cluster", objects(selects("checkout", calls("orders", via("north", 0, 1)), calls("ledger", via("east", 0, 1)))), "ledger"},
+		{"a second caller without routes", objects(selects("cart", calls("orders"))), "ledger orders"},
+		{"the first one's end", deletes(selects("checkout").Key()), "orders"},
+		{"an app that calls itself", objects(selects("ledger", calls("ledger"))), "orders"},
+		{"a default", objects(fallback("shop", calls("ledger"))), "ledger orders"},
+		{"a default for all, of the follower's namespace", objects(everywhere), "ledger mail orders"},
+		{"its end", deletes(everywhere.Key()), "ledger orders"},
+		{"an export that goes", Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app("orders")}}}}, "ledger"},
+		{"and comes back", says("east", has("orders", 0)), "ledger orders"},
+		{"the end of the other default", deletes(fallback("shop").Key()), "orders"},
+		{"the cluster as a guest", objects(&catalog.Cluster{Name: "east", Tunnel: catalog.TunnelAccept, Guest: &catalog.Guest{Apps: []catalog.App{app("orders")}}}), "ledger mail orders"},
+		{"the cluster as none", objects(reaches("east", "10.9.0.1:15443")), "orders"},
+	} {
+		top.must(t, step.change)
+		if apps, _ := interest.View(); ids(apps) != step.want {
+			t.Errorf("after %s: %q; want %q", step.what, ids(apps), step.want)
+		}
+	}
+	var during string
+	if _, err := top.Try(t.Context(), ObjectChange{Put: []catalog.Object{selects("cart", calls("mail"))}}, func(f Facts) { during = ids(f.g.interests.kept["east"]) }); err != nil {
+		t.Fatal(err)
+	}
+	if apps, _ := interest.View(); during != "mail" || ids(apps) != "orders" {
+		t.Errorf("what was only tried leads to %q and then %q", during, ids(apps))
+	}
+	again, err := top.Interest(t.Context(), "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if apps, ok := again.View(); !ok || ids(apps) != "orders" {
+		t.Errorf("who comes later gets %q", ids(apps))
+	}
+}
+
+// TestWhatIsOnlyNamedHasNoRoute, and the route comes with the rest.
+func TestWhatIsOnlyNamedHasNoRoute(t *testing.T) {
+	top := running(t, west)
+	top.must(t, full(reaches("east", "10.9.0.1:15443"), selects("checkout", calls("orders"))))
+	named := PeerExport{App: app("orders"), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true}
+	top.must(t, says("east", named))
+	d := top.Resolve(app("checkout"), app("orders"))
+	if d.Outcome != catalog.Unavailable {
+		t.Errorf("only named: %+v", d)
+	}
+	top.must(t, says("east", has("orders", 1)))
+	if d := top.Resolve(app("checkout"), app("orders")); d.Cluster != "east" {
+		t.Errorf("known: %+v", d)
+	}
+}
+
+// TestAViewByAnInterest has all of some exports and the names of others, in every order of changes;
+// and one that goes on from another interest's is the same as one from nothing.
+func TestAViewByAnInterest(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		g := NewGraph(west)
+		g.Apply(full(reaches("east", "10.9.0.1:15443")))
+		apps := []string{"a", "b", "c", "d"}
+		var by *catalog.AppSet
+		for step := range 40 {
+			id := apps[r.IntN(len(apps))]
+			switch r.IntN(4) {
+			case 0:
+				g.Apply(runs(id, fmt.Sprint(step), fmt.Sprintf("10.0.0.%d:50002", step+1)))
+			case 1:
+				g.Apply(objects(exports(id, catalog.Allow{Cluster: "east"})))
+			case 2:
+				g.Apply(deletes(exports(id).Key()))
+			default:
+				by = by.With([]catalog.App{app(id)}, []catalog.App{app(apps[r.IntN(len(apps))])})
+			}
+			interest := &Interest{Apps: by}
+			was := g.Peer("east", interest)
+			for a, e := range g.Peer("east", nil).Exports.All() {
+				got, told := was.Exports.Get(a)
+				switch {
+				case !told, by.Has(a) && !got.same(e):
+					t.Fatalf("seed %d, step %d: %s is told as %+v, and is %+v", seed, step, a, got, e)
+				case !by.Has(a) && (!got.Named || got.Ready != min(e.Ready, 1) || !slices.Equal(got.Allow, e.Allow) || len(got.Addresses)+len(got.Instances) > 0):
+					t.Fatalf("seed %d, step %d: %s is no interest, and is told as %+v", seed, step, a, got)
+				}
+			}
+			if all := g.Peer("east", nil).Exports.Len(); was.Exports.Len() != all {
+				t.Fatalf("seed %d, step %d: %d exports are told of %d", seed, step, was.Exports.Len(), all)
+			}
+		}
+	}
+}
