@@ -62,6 +62,14 @@ func (h HeaderValue) String() string {
 // GuestAway is the state of a guest that is not heard. That is no fault: its laptop may be closed.
 const GuestAway = "away"
 
+// PeerResting is the state of a peer that is asked seldom, since nothing here leads to it.
+const PeerResting = "resting"
+
+// PeerWell tells whether a peer in a state needs nobody's attention.
+func PeerWell(state string) bool {
+	return state == "connected" || state == GuestAway || state == PeerResting
+}
+
 // guestUntil is when a guest ends; "-" for an ordinary cluster.
 func (c *Cluster) guestUntil() string {
 	if c.Guest == nil {

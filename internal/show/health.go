@@ -115,7 +115,7 @@ func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 		for _, g := range p.GetGateways() {
 			differs = append(differs, g.GetAddress())
 		}
-		if p.GetState() != "connected" {
+		if !catalog.PeerWell(p.GetState()) {
 			all.add("peer", p.GetCluster(), p.GetState()+after(": ", p.GetError()), differs...)
 		}
 		if t := p.GetTunnel(); t != nil && (t.GetOpen() == 0 || t.GetError() != "") {

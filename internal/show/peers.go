@@ -273,6 +273,8 @@ func asks(p *v1alpha1.PeerStatus, now time.Time) string {
 	switch {
 	case p.GetAskedBy() > 0:
 		return fmt.Sprintf("by %d streams", p.GetAskedBy())
+	case p.GetRestsMs() > 0:
+		return "now and then, since it calls nothing here: within " + Span(time.Duration(p.GetRestsMs())*time.Millisecond)
 	case p.GetUnaskedSinceUnixMs() != 0:
 		return "no, for " + age(p.GetUnaskedSinceUnixMs(), now)
 	default:

@@ -439,7 +439,7 @@ func exportInstances(f *Facts) (all []Result) {
 // as unknown once all peers are heard.
 func selectionExports(f *Facts) []Result {
 	unheard := slices.ContainsFunc(f.Status.GetPeers(), func(p *v1alpha1.PeerStatus) bool {
-		return p.GetState() != "connected" && p.GetState() != catalog.GuestAway
+		return !catalog.PeerWell(p.GetState())
 	})
 	return f.analysis(func(check string) bool {
 		return check == analysis.NotExported || check == analysis.UnknownApp && !unheard

@@ -162,7 +162,7 @@ func link(p *v1alpha1.PeerStatus) []Result {
 		r.Found = fmt.Sprintf("%d of %d sidecars don't reach it: %s", p.GetUnreachedBy(), p.GetCallers(), p.GetUnreachedWhy())
 		r.Fix = "see that the machines of these sidecars reach its gateways, too"
 		return []Result{r}
-	case p.GetState() == "connected" || p.GetState() == catalog.GuestAway:
+	case catalog.PeerWell(p.GetState()):
 		return nil
 	case p.GetError() != "":
 		r.Found, r.Fix = split(p.GetError())

@@ -28,6 +28,9 @@ func newActors(ns *nodes) *actors {
 	}
 }
 
+// used tells whether this cluster has to do with actors of others: it hosts some, or selects some.
+func (as *actors) used() bool { return len(as.objects)+len(as.selecting) > 0 }
+
 // setActorType replaces an object; nil: it is gone.
 func (ss *selections) setActorType(key catalog.Key, next *catalog.ActorType) {
 	as := ss.actors

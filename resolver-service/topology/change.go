@@ -102,6 +102,7 @@ const (
 	Fresh           // heard from; the peer's word holds
 	Expired         // not heard from for too long
 	Damped          // heard from, but it ran out too often lately: for callers without another way
+	Resting         // heard when it last was asked, which is seldom: nothing here leads there
 	Forgotten       // as if it had never been heard: its Cluster object is gone
 )
 

@@ -122,7 +122,7 @@ func (w *callerReachability) Remote(name string) catalog.Route {
 
 // from is the route to a cluster that has an object.
 func (w *callerReachability) from(c *cluster) catalog.Route {
-	if !c.heard {
+	if !c.heard || c.resting {
 		return catalog.Route{State: catalog.Unheard}
 	}
 	var caller catalog.App // none: any without a selection

@@ -67,7 +67,7 @@ type Update struct {
 	Clusters  *catalog.Gateways               // nil if they stay
 	Access    map[catalog.App]*catalog.Access // of those followed, those that changed
 	Actors    map[string]*catalog.ActorView   // by namespace; of those followed, those that changed
-	Interests map[string]*catalog.AppSet      // by cluster; of those followed, those that changed: see [Topology.Interest]
+	Interests map[string]*Need                // by cluster; of those followed, those that changed: see [Topology.Need]
 }
 
 // ViewUpdate is an app's new view; nil once the app has no selection.

@@ -117,6 +117,7 @@ type cluster struct {
 	heard   bool
 	lapsed  bool                         // its word does not hold, or it is damped
 	damped  bool                         // its word holds, but its lease ran out too often lately
+	resting bool                         // its word may be old, and is not relied on
 	exports map[*node]struct{}           // apps that the cluster exports to this one
 	direct  direct                       // their addresses; empty while it is not on our network
 	named   map[*node]map[*node]struct{} // caller to callees whose routes name the cluster
@@ -130,7 +131,7 @@ func NewGraph(cfg Config) *Graph {
 	as := newActors(ns)
 	g := &Graph{
 		nodes: ns, ramps: rs, owners: newOwnership(ns), imports: newImports(ns, rs, as), exports: newExportTables(ns, as),
-		views: newViews(ns, rs), accesses: newAccesses(ns), actors: as, interests: newInterests(ns),
+		views: newViews(ns, rs), accesses: newAccesses(ns), actors: as, interests: newInterests(ns, as),
 	}
 	g.selections = &selections{
 		nodes: ns, objects: map[catalog.Key]catalog.Object{}, owners: g.owners, imports: g.imports, views: g.views, accesses: g.accesses, actors: as,

@@ -22,7 +22,7 @@ func newImports(ns *nodes, rs *ramps, as *actors) *imports {
 func (im *imports) takePeer(p *PeerChange) {
 	c := im.cluster(p.Cluster)
 	switch p.Lease {
-	case Fresh, Damped, Expired:
+	case Fresh, Damped, Expired, Resting:
 		im.setLease(c, p.Lease)
 	case Forgotten:
 		im.forget(c)
@@ -57,8 +57,9 @@ func (im *imports) takePeer(p *PeerChange) {
 }
 
 func (im *imports) setLease(c *cluster, lease Lease) {
-	lapsed, damped := lease != Fresh, lease == Damped
-	if c.heard && c.lapsed == lapsed && c.damped == damped {
+	resting, damped := lease == Resting, lease == Damped
+	lapsed := lease != Fresh && !resting
+	if c.heard && c.lapsed == lapsed && c.damped == damped && c.resting == resting {
 		return
 	}
 	// A lease that runs out before the first word has nothing to withdraw.
@@ -67,14 +68,14 @@ func (im *imports) setLease(c *cluster, lease Lease) {
 	}
 	if lapsed {
 		im.ramps.breakOff(c)
-	} else if c.heard && c.object != nil {
+	} else if c.heard && !c.resting && !resting && c.object != nil {
 		im.ramps.begin(rampKey{cluster: c.name}, c.object.RampUp)
 	}
 	im.dirty.clusters = im.dirty.clusters || !c.heard
 	if c.tunnelled() && !c.heard {
 		im.dirty.tunnel(c)
 	}
-	c.heard, c.lapsed, c.damped = true, lapsed, damped
+	c.heard, c.lapsed, c.damped, c.resting = true, lapsed, damped, resting
 	im.actors.clusterChanged()
 	im.dirtyCluster(c)
 }
@@ -82,7 +83,7 @@ func (im *imports) setLease(c *cluster, lease Lease) {
 func (im *imports) forget(c *cluster) {
 	if c.heard {
 		im.ramps.breakOff(c)
-		c.heard, c.lapsed, c.damped = false, false, false
+		c.heard, c.lapsed, c.damped, c.resting = false, false, false, false
 		if c.tunnelled() {
 			im.dirty.tunnel(c)
 		}

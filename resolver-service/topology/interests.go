@@ -10,17 +10,31 @@ import (
 // followed. Of others the name is enough: see [PeerExport.Named].
 type interests struct {
 	*nodes
-	kept map[string]*catalog.AppSet
+	actors *actors
+	kept   map[string]*Need
 }
 
-func newInterests(ns *nodes) *interests { return &interests{ns, map[string]*catalog.AppSet{}} }
+func newInterests(ns *nodes, as *actors) *interests { return &interests{ns, as, map[string]*Need{}} }
+
+// Need is what this cluster needs of another one. It is immutable.
+type Need struct {
+	Apps *catalog.AppSet // all that the cluster says of these; of other apps the name
+	// Used tells whether anything here may lead there: one of these apps, a route that names the
+	// cluster, or actors.
+	Used bool
+}
 
 // interest marks an app that may be wanted of a cluster from now on, or no more.
 func (d *dirty) interest(c *cluster, n *node) {
+	d.need(c)
+	d.interests[c.name][n] = struct{}{}
+}
+
+// need marks a cluster that may be used from now on, or no more.
+func (d *dirty) need(c *cluster) {
 	if d.interests[c.name] == nil {
 		d.interests[c.name] = map[*node]struct{}{}
 	}
-	d.interests[c.name][n] = struct{}{}
 }
 
 // interestChanged marks an app whose callers have changed.
@@ -54,34 +68,31 @@ func (in *interests) has(c *cluster, n *node) bool {
 }
 
 // keep starts to keep what is wanted of a cluster, and returns it.
-func (in *interests) keep(cluster string) *catalog.AppSet {
-	if c := in.clusters[cluster]; c != nil {
-		in.kept[cluster] = in.all(c)
-	} else {
-		in.kept[cluster] = nil
-	}
-	return in.kept[cluster]
-}
-
-func (in *interests) all(c *cluster) *catalog.AppSet {
+func (in *interests) keep(cluster string) *Need {
 	var apps []catalog.App
-	for n := range c.exports {
-		if in.has(c, n) {
-			apps = append(apps, n.app)
+	c := in.clusters[cluster]
+	if c != nil {
+		for n := range c.exports {
+			if in.has(c, n) {
+				apps = append(apps, n.app)
+			}
 		}
 	}
 	var none *catalog.AppSet
-	return none.With(apps, nil)
+	in.kept[cluster] = in.need(c, none.With(apps, nil))
+	return in.kept[cluster]
+}
+
+func (in *interests) need(c *cluster, apps *catalog.AppSet) *Need {
+	return &Need{apps, apps.Len() > 0 || c != nil && (c.guest() != nil || len(c.named) > 0) || in.actors.used()}
 }
 
 func (in *interests) flush(d *dirty, u *Update) {
-	tell := func(cluster string, now *catalog.AppSet) {
-		if before := in.kept[cluster]; now != before || d.all {
-			if u.Interests == nil {
-				u.Interests = map[string]*catalog.AppSet{}
-			}
-			in.kept[cluster], u.Interests[cluster] = now, now
+	tell := func(cluster string, now *Need) {
+		if u.Interests == nil {
+			u.Interests = map[string]*Need{}
 		}
+		in.kept[cluster], u.Interests[cluster] = now, now
 	}
 	if d.all {
 		for cluster := range in.kept {
@@ -89,20 +100,28 @@ func (in *interests) flush(d *dirty, u *Update) {
 		}
 		return
 	}
+	if len(d.actorTypes)+len(d.actors) > 0 {
+		for _, c := range in.clusters {
+			d.need(c)
+		}
+	}
 	for cluster, touched := range d.interests {
 		kept, followed := in.kept[cluster]
 		if !followed {
 			continue
 		}
 		var put, removed []catalog.App
+		c := in.clusters[cluster]
 		for n := range touched {
-			c, now := in.clusters[cluster], in.apps[n.app]
+			now := in.apps[n.app]
 			if c != nil && now != nil && in.has(c, now) {
 				put = append(put, n.app)
 			} else {
 				removed = append(removed, n.app)
 			}
 		}
-		tell(cluster, kept.With(put, removed))
+		if now := in.need(c, kept.Apps.With(put, removed)); *now != *kept {
+			tell(cluster, now)
+		}
 	}
 }

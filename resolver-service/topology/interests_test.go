@@ -22,7 +22,7 @@ func ids(apps *catalog.AppSet) string {
 // TestInterest is in what a selection, a default or a guest may lead to, as of each change.
 func TestInterest(t *testing.T) {
 	top := running(t, west)
-	interest, err := top.Interest(t.Context(), "east")
+	interest, err := top.Need(t.Context(), "east")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,41 +39,49 @@ func TestInterest(t *testing.T) {
 		what   string
 		change Change
 		want   string
+		used   bool
 	}{
-		{"exports of which none is selected", says("east", has("orders", 1), has("ledger", 2), has("mail", 1)), ""},
-		{"the full set, with a cluster and a selection", full(reaches("east", "10.9.0.1:15443"), selects("checkout", calls("orders"))), "orders"},
-		{"a route to another cluster", objects(selects("checkout", calls("orders", via("north", 0, 1)), calls("ledger", via("east", 0, 1)))), "ledger"},
-		{"a second caller without routes", objects(selects("cart", calls("orders"))), "ledger orders"},
-		{"the first one's end", deletes(selects("checkout").Key()), "orders"},
-		{"an app that calls itself", objects(selects("ledger", calls("ledger"))), "orders"},
-		{"a default", objects(fallback("shop", calls("ledger"))), "ledger orders"},
-		{"a default for all, of the follower's namespace", objects(everywhere), "ledger mail orders"},
-		{"its end", deletes(everywhere.Key()), "ledger orders"},
-		{"an export that goes", Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app("orders")}}}}, "ledger"},
-		{"and comes back", says("east", has("orders", 0)), "ledger orders"},
-		{"the end of the other default", deletes(fallback("shop").Key()), "orders"},
-		{"the cluster as a guest", objects(&catalog.Cluster{Name: "east", Tunnel: catalog.TunnelAccept, Guest: &catalog.Guest{Apps: []catalog.App{app("orders")}}}), "ledger mail orders"},
-		{"the cluster as none", objects(reaches("east", "10.9.0.1:15443")), "orders"},
+		{"exports of which none is selected", says("east", has("orders", 1), has("ledger", 2), has("mail", 1)), "", false},
+		{"the full set, with a cluster and a selection", full(reaches("east", "10.9.0.1:15443"), selects("checkout", calls("orders"))), "orders", true},
+		{"a route to another cluster", objects(selects("checkout", calls("orders", via("north", 0, 1)), calls("ledger", via("east", 0, 1)))), "ledger", true},
+		{"a route to it by which it exports nothing", objects(selects("checkout", calls("orders", via("north", 0, 1)), calls("vault", via("east", 0, 1)))), "", true},
+		{"a route to another cluster alone", objects(selects("checkout", calls("orders", via("north", 0, 1)))), "", false},
+		{"the route as before", objects(selects("checkout", calls("orders", via("north", 0, 1)), calls("ledger", via("east", 0, 1)))), "ledger", true},
+		{"a second caller without routes", objects(selects("cart", calls("orders"))), "ledger orders", true},
+		{"the first one's end", deletes(selects("checkout").Key()), "orders", true},
+		{"an app that calls itself", objects(selects("ledger", calls("ledger"))), "orders", true},
+		{"a default", objects(fallback("shop", calls("ledger"))), "ledger orders", true},
+		{"a default for all, of the follower's namespace", objects(everywhere), "ledger mail orders", true},
+		{"its end", deletes(everywhere.Key()), "ledger orders", true},
+		{"an export that goes", Change{Peers: []PeerChange{{Cluster: "east", Delete: []catalog.App{app("orders")}}}}, "ledger", true},
+		{"and comes back", says("east", has("orders", 0)), "ledger orders", true},
+		{"the end of the other default", deletes(fallback("shop").Key()), "orders", true},
+		{"the cluster as a guest", objects(&catalog.Cluster{Name: "east", Tunnel: catalog.TunnelAccept, Guest: &catalog.Guest{Apps: []catalog.App{app("orders")}}}), "ledger mail orders", true},
+		{"the cluster as none", objects(reaches("east", "10.9.0.1:15443")), "orders", true},
 	} {
 		top.must(t, step.change)
-		if apps, _ := interest.View(); ids(apps) != step.want {
-			t.Errorf("after %s: %q; want %q", step.what, ids(apps), step.want)
+		need, _ := interest.View()
+		if need == nil {
+			continue
+		}
+		if ids(need.Apps) != step.want || need.Used != step.used {
+			t.Errorf("after %s: %q, used %v; want %q, %v", step.what, ids(need.Apps), need.Used, step.want, step.used)
 		}
 	}
 	var during string
-	if _, err := top.Try(t.Context(), ObjectChange{Put: []catalog.Object{selects("cart", calls("mail"))}}, func(f Facts) { during = ids(f.g.interests.kept["east"]) }); err != nil {
+	if _, err := top.Try(t.Context(), ObjectChange{Put: []catalog.Object{selects("cart", calls("mail"))}}, func(f Facts) { during = ids(f.g.interests.kept["east"].Apps) }); err != nil {
 		t.Fatal(err)
 	}
-	if apps, _ := interest.View(); during != "mail" || ids(apps) != "orders" {
-		t.Errorf("what was only tried leads to %q and then %q", during, ids(apps))
+	if need, _ := interest.View(); during != "mail" || ids(need.Apps) != "orders" {
+		t.Errorf("what was only tried leads to %q and then %q", during, ids(need.Apps))
 	}
-	again, err := top.Interest(t.Context(), "east")
+	again, err := top.Need(t.Context(), "east")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
-	if apps, ok := again.View(); !ok || ids(apps) != "orders" {
-		t.Errorf("who comes later gets %q", ids(apps))
+	if need, ok := again.View(); !ok || ids(need.Apps) != "orders" {
+		t.Errorf("who comes later gets %v", need)
 	}
 }
 

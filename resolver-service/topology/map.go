@@ -32,7 +32,7 @@ type MapApp struct {
 type MapCluster struct {
 	Name   string
 	Object bool   // there is a Cluster object
-	State  string // connected, stale, damped or unheard
+	State  string // connected, stale, damped, resting or unheard
 }
 
 // MapFilter narrows a Map to some calls, with the apps and clusters of these. The zero filter keeps
@@ -83,6 +83,8 @@ func (c *cluster) state() string {
 		return "unheard"
 	case c.damped:
 		return "damped"
+	case c.resting:
+		return catalog.PeerResting
 	case c.lapsed:
 		return "stale"
 	}

@@ -157,6 +157,7 @@ func (ss *selections) connect(n *node, s *catalog.AppEndpoints) {
 				c.named[n] = map[*node]struct{}{}
 			}
 			c.named[n][callee] = struct{}{}
+			ss.dirty.need(c)
 		}
 	}
 }
@@ -173,6 +174,7 @@ func (ss *selections) disconnect(n *node, s *catalog.AppEndpoints) {
 		for _, route := range e.Routes {
 			if c := ss.clusters[route.Cluster]; c != nil {
 				delete(c.named, n)
+				ss.dirty.need(c)
 			}
 		}
 	}
@@ -220,6 +222,7 @@ func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
 	}
 	ss.setGuest(c, was, c.guest())
 	if (was == nil) != (c.guest() == nil) {
+		ss.dirty.need(c)
 		for n := range c.exports {
 			ss.dirty.interest(c, n)
 		}

@@ -246,8 +246,7 @@ func (t *Topology) Actors(ctx context.Context, namespace string) (*Followed[*cat
 	return t.actors.follow(ctx, t, namespace, func(g *Graph) *catalog.ActorView { return g.actors.keepView(namespace, g.revision) })
 }
 
-// Interest follows of which of a cluster's exports this one wants to know all, until Close: those that
-// a selection or a default may lead to.
-func (t *Topology) Interest(ctx context.Context, cluster string) (*Followed[*catalog.AppSet], error) {
-	return t.interests.follow(ctx, t, cluster, func(g *Graph) *catalog.AppSet { return g.interests.keep(cluster) })
+// Need follows what this cluster needs of another one, until Close.
+func (t *Topology) Need(ctx context.Context, cluster string) (*Followed[*Need], error) {
+	return t.interests.follow(ctx, t, cluster, func(g *Graph) *Need { return g.interests.keep(cluster) })
 }

@@ -36,7 +36,7 @@ type Topology struct {
 	peers     *onDemand[PeerKey, *PeerView]
 	accesses  *onDemand[catalog.App, *catalog.Access]
 	actors    *onDemand[string, *catalog.ActorView]
-	interests *onDemand[string, *catalog.AppSet]
+	interests *onDemand[string, *Need]
 
 	views viewPublisher
 }
@@ -73,7 +73,7 @@ func New(cfg Config, log *slog.Logger) *Topology {
 		peers:     newOnDemand[PeerKey, *PeerView](func(g *Graph, key PeerKey) { delete(g.exports.peers, key) }),
 		accesses:  newOnDemand[catalog.App, *catalog.Access](func(g *Graph, app catalog.App) { g.accesses.forget(app) }),
 		actors:    newOnDemand[string, *catalog.ActorView](func(g *Graph, namespace string) { delete(g.actors.views, namespace) }),
-		interests: newOnDemand[string, *catalog.AppSet](func(g *Graph, cluster string) { delete(g.interests.kept, cluster) }),
+		interests: newOnDemand[string, *Need](func(g *Graph, cluster string) { delete(g.interests.kept, cluster) }),
 	}
 	t.stats.Store(&Stats{})
 	return t

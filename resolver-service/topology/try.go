@@ -61,7 +61,7 @@ type saved struct {
 	accesses    map[catalog.App]*catalog.Access
 	undeclared  undeclared
 	actors      map[string]*catalog.ActorView
-	interests   map[string]*catalog.AppSet
+	interests   map[string]*Need
 }
 
 // save keeps what a graph serves.

@@ -7417,7 +7417,10 @@ type ExportsRequest struct {
 	// How far the caller's cluster trusts the answering one, where that has changed.
 	Trust *TrustReport `protobuf:"bytes,6,opt,name=trust,proto3" json:"trust,omitempty"`
 	// Where it has changed. Without it in the first request, all is told of every app.
-	Interest      *Interest `protobuf:"bytes,7,opt,name=interest,proto3" json:"interest,omitempty"`
+	Interest *Interest `protobuf:"bytes,7,opt,name=interest,proto3" json:"interest,omitempty"`
+	// The caller's cluster uses nothing of the answering one: the stream ends once all is told, and there
+	// is another one within so long, in ms. 0 in a request that says otherwise.
+	RestsMs       uint32 `protobuf:"varint,8,opt,name=rests_ms,json=restsMs,proto3" json:"rests_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7499,6 +7502,13 @@ func (x *ExportsRequest) GetInterest() *Interest {
 		return x.Interest
 	}
 	return nil
+}
+
+func (x *ExportsRequest) GetRestsMs() uint32 {
+	if x != nil {
+		return x.RestsMs
+	}
+	return 0
 }
 
 // Interest is a change of which exports the caller's cluster wants to know all of. Of others their
@@ -10500,7 +10510,7 @@ func (x *RefusedObject) GetError() string {
 type PeerStatus struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Cluster           string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	State             string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, stale, damped, away
+	State             string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // connected, connecting, stale, damped, away, resting
 	Error             string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	SinceUnixMs       int64                  `protobuf:"varint,4,opt,name=since_unix_ms,json=sinceUnixMs,proto3" json:"since_unix_ms,omitempty"`
 	LastWordUnixMs    int64                  `protobuf:"varint,5,opt,name=last_word_unix_ms,json=lastWordUnixMs,proto3" json:"last_word_unix_ms,omitempty"`
@@ -10519,8 +10529,9 @@ type PeerStatus struct {
 	// asking peer hears us.
 	AskedBy            uint32 `protobuf:"varint,15,opt,name=asked_by,json=askedBy,proto3" json:"asked_by,omitempty"`
 	UnaskedSinceUnixMs int64  `protobuf:"varint,16,opt,name=unasked_since_unix_ms,json=unaskedSinceUnixMs,proto3" json:"unasked_since_unix_ms,omitempty"`
-	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"`       // exports with a ready instance
-	Followed           uint32 `protobuf:"varint,28,opt,name=followed,proto3" json:"followed,omitempty"` // exports of which all is known, since apps here may be led to them
+	Ready              uint32 `protobuf:"varint,17,opt,name=ready,proto3" json:"ready,omitempty"`                    // exports with a ready instance
+	RestsMs            uint32 `protobuf:"varint,29,opt,name=rests_ms,json=restsMs,proto3" json:"rests_ms,omitempty"` // that the peer asks this service again within, since it uses nothing here; 0: it does not rest
+	Followed           uint32 `protobuf:"varint,28,opt,name=followed,proto3" json:"followed,omitempty"`              // exports of which all is known, since apps here may be led to them
 	// How many sidecars of this cluster say that they don't reach it, of how many whose calls
 	// lead there; since when, and what one of them says. 0 where none says so.
 	UnreachedBy          uint32 `protobuf:"varint,18,opt,name=unreached_by,json=unreachedBy,proto3" json:"unreached_by,omitempty"`
@@ -10687,6 +10698,13 @@ func (x *PeerStatus) GetUnaskedSinceUnixMs() int64 {
 func (x *PeerStatus) GetReady() uint32 {
 	if x != nil {
 		return x.Ready
+	}
+	return 0
+}
+
+func (x *PeerStatus) GetRestsMs() uint32 {
+	if x != nil {
+		return x.RestsMs
 	}
 	return 0
 }
@@ -13851,7 +13869,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\fR\x02id\x12\x18\n" +
 	"\aseveral\x18\x04 \x01(\bR\aseveral\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x12\n" +
-	"\x04left\x18\x06 \x01(\bR\x04left\"\xa7\x02\n" +
+	"\x04left\x18\x06 \x01(\bR\x04left\"\xc2\x02\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
@@ -13859,7 +13877,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04ping\x18\x04 \x01(\x06R\x04ping\x120\n" +
 	"\x06wanted\x18\x05 \x01(\v2\x18.isthmus.v1alpha1.WantedR\x06wanted\x123\n" +
 	"\x05trust\x18\x06 \x01(\v2\x1d.isthmus.v1alpha1.TrustReportR\x05trust\x126\n" +
-	"\binterest\x18\a \x01(\v2\x1a.isthmus.v1alpha1.InterestR\binterest\"d\n" +
+	"\binterest\x18\a \x01(\v2\x1a.isthmus.v1alpha1.InterestR\binterest\x12\x19\n" +
+	"\brests_ms\x18\b \x01(\rR\arestsMs\"d\n" +
 	"\bInterest\x12'\n" +
 	"\x03put\x18\x01 \x03(\v2\x15.isthmus.v1alpha1.AppR\x03put\x12/\n" +
 	"\aremoved\x18\x02 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\"\xa7\x01\n" +
@@ -14108,7 +14127,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x89\b\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xa4\b\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -14128,7 +14147,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05hears\x18\x0e \x01(\tR\x05hears\x12\x19\n" +
 	"\basked_by\x18\x0f \x01(\rR\aaskedBy\x121\n" +
 	"\x15unasked_since_unix_ms\x18\x10 \x01(\x03R\x12unaskedSinceUnixMs\x12\x14\n" +
-	"\x05ready\x18\x11 \x01(\rR\x05ready\x12\x1a\n" +
+	"\x05ready\x18\x11 \x01(\rR\x05ready\x12\x19\n" +
+	"\brests_ms\x18\x1d \x01(\rR\arestsMs\x12\x1a\n" +
 	"\bfollowed\x18\x1c \x01(\rR\bfollowed\x12!\n" +
 	"\funreached_by\x18\x12 \x01(\rR\vunreachedBy\x12\x18\n" +
 	"\acallers\x18\x13 \x01(\rR\acallers\x125\n" +

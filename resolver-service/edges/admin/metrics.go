@@ -140,7 +140,7 @@ func collectTrust(all []*v1alpha1.TrustStatus, gauge func(d *prometheus.Desc, va
 
 func collectPeers(peers []*v1alpha1.PeerStatus, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for _, p := range peers {
-		for _, state := range []string{"connected", "connecting", "stale", "damped", catalog.GuestAway} {
+		for _, state := range []string{"connected", "connecting", "stale", "damped", catalog.GuestAway, catalog.PeerResting} {
 			gauge(peerState, truth(p.GetState() == state), p.GetCluster(), state)
 		}
 		if p.GetLastWordUnixMs() != 0 {

@@ -24,14 +24,17 @@ type channels struct {
 // startChannels starts the network goroutines.
 func (l *link) startChannels(ctx context.Context, object *catalog.Cluster) *channels {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &channels{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(ways(object))}
+	c := &channels{link: l, ctx: ctx, cancel: cancel, gateways: newGateways(ways(object)), stopRenewers: func() {}, renewers: &sync.WaitGroup{}}
+	l.rest.complete = false
 	l.status.setGateways(c.gateways)
 	exports := &channel{link: l, gateways: c.gateways, primary: true, onStart: l.freshness.streamStarted}
 	exports.open = func(ctx context.Context, conn *grpc.ClientConn) (receiver, error) {
 		return l.openExports(ctx, conn, exports.interval, c.gateways.multiple())
 	}
 	c.running.Go(func() { exports.run(ctx) })
-	c.startRenewers(object)
+	if l.rest.phase == awake {
+		c.startRenewers(object)
+	}
 	return c
 }
 

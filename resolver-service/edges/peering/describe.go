@@ -13,7 +13,7 @@ func (l *Links) Describe(cluster string) string {
 	if r == nil {
 		return "no Cluster object for it here, or one without a gateway for all apps, so it is not asked"
 	}
-	streams, _ := l.subscriptions(cluster)
+	streams, _, _ := l.subscriptions(cluster)
 	return r.status.describe(r.lease.state(), streams)
 }
 
@@ -23,6 +23,10 @@ func (s *linkStatus) describe(lease leaseState, streams int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.resting && lease.last.IsZero():
+		return "not heard yet, and asked seldom, since nothing here leads to it" + s.cause()
+	case s.resting:
+		return fmt.Sprintf("at rest, since nothing here leads to it; heard %s ago", seconds(time.Since(lease.last))) + s.cause()
 	case lease.fresh && !lease.damped.IsZero():
 		return fmt.Sprintf("damped for up to %s more after %s in 60 s, %d in all; %s",
 			seconds(time.Until(lease.damped)), plural(lease.recent, "lapse"), lease.lapses, s.lastHeard(lease))

@@ -133,10 +133,10 @@ func TestALapsedLeaseDoesNotBeginAnewWithPartOfADifference(t *testing.T) {
 		l := newLink(west.links, at("east", time.Second, "east-gw"))
 		defer l.lease.stop()
 		var err error
-		if l.interest, err = west.topology.Interest(t.Context(), "east"); err != nil {
+		if l.need, err = west.topology.Need(t.Context(), "east"); err != nil {
 			t.Fatal(err)
 		}
-		defer l.interest.Close()
+		defer l.need.Close()
 		hear := func(m *v1alpha1.ExportsResponse) bool {
 			m.Cluster = "east"
 			go func() {

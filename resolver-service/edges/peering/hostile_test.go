@@ -414,13 +414,13 @@ func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
 	if len(ended) != maxRunning-maxStreams || ended[0] != 0 {
 		t.Errorf("ended %v", ended)
 	}
-	if streams, _ := a.streamsOf("west"); streams != maxStreams {
+	if streams, _, _ := a.streamsOf("west"); streams != maxStreams {
 		t.Errorf("%d streams", streams)
 	}
 	for _, leave := range leaves {
 		leave()
 	}
-	if streams, since := a.streamsOf("west"); streams != 0 || since.IsZero() {
+	if streams, since, _ := a.streamsOf("west"); streams != 0 || since.IsZero() {
 		t.Errorf("%d streams, none since %s", streams, since)
 	}
 	for i := range 2 * maxSubscribers {

@@ -12,7 +12,7 @@ import (
 
 // toldInterest is what the peer of one stream knows of this cluster's interest in its exports.
 type toldInterest struct {
-	from *topology.Followed[*catalog.AppSet]
+	from *topology.Followed[*topology.Need]
 	told *catalog.AppSet
 }
 
@@ -29,7 +29,7 @@ func (t *toldInterest) first() *v1alpha1.Interest {
 
 // news is what the peer does not know yet; nil for nothing.
 func (t *toldInterest) news() *v1alpha1.Interest {
-	now, _ := t.from.View()
+	now := needs(t.from)
 	if now == t.told {
 		return nil
 	}
@@ -53,11 +53,19 @@ func (t *toldInterest) news() *v1alpha1.Interest {
 
 // outdated returns a channel that is closed once there may be news.
 func (t *toldInterest) outdated() <-chan struct{} {
-	now, _, changed := t.from.Follow()
-	if now != t.told {
+	need, _, changed := t.from.Follow()
+	if need != nil && need.Apps != t.told {
 		return closed
 	}
 	return changed
+}
+
+// needs is the interest of this cluster in a peer's exports.
+func needs(of *topology.Followed[*topology.Need]) *catalog.AppSet {
+	if need, _ := of.View(); need != nil {
+		return need.Apps
+	}
+	return nil
 }
 
 var closed = func() chan struct{} {

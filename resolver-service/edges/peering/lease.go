@@ -21,6 +21,7 @@ type lease struct {
 	heldUntil   time.Time // the lease does not end before, since the peer restarts
 	graceGiven  bool      // a late timer has been given its grace
 	lapsed      bool
+	resting     bool      // it does not run: see link.turn
 	ended       time.Time // when it lapsed
 	reason      string    // why it ended early; empty when it ran out
 	unreachable bool      // callers don't reach the peer, even if this service does
@@ -60,7 +61,8 @@ func (l *lease) renew(at time.Time) (news bool) {
 	if at.IsZero() || at.Before(l.last) || !now.Before(at.Add(l.after)) {
 		return false
 	}
-	news = l.lapsed || l.last.IsZero()
+	news = l.lapsed || l.resting || l.last.IsZero()
+	l.resting = false
 	l.last, l.due, l.lapsed, l.graceGiven, l.heldUntil = at, at.Add(l.after), false, false, time.Time{}
 	l.noteBack(now)
 	l.schedule(now)
@@ -182,7 +184,7 @@ func (l *lease) lapse(now time.Time, why string) {
 }
 
 // fresh tells whether the peer's latest message is still valid; mu is held.
-func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.unreachable }
+func (l *lease) fresh() bool { return !l.last.IsZero() && !l.lapsed && !l.unreachable && !l.resting }
 
 // usable tells whether the lease is fresh and not damped; mu is held.
 func (l *lease) usable() bool { return l.fresh() && !l.damping.suppressed }
@@ -203,6 +205,23 @@ func (l *lease) schedule(now time.Time) {
 }
 
 func (l *lease) stop() { l.timer.Stop() }
+
+// rest stops the lease without an end, until the next message.
+func (l *lease) rest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.resting = true
+	l.schedule(time.Now())
+}
+
+// wake has a lease at rest begin anew with the next message, as with the first.
+func (l *lease) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.resting {
+		l.resting, l.last = false, time.Time{}
+	}
+}
 
 // leaseState is a copy of a lease at one moment.
 type leaseState struct {

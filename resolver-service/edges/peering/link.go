@@ -39,20 +39,24 @@ type link struct {
 
 	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
 	trust        atomic.Pointer[v1alpha1.TrustReport] // what the peer is told of how far it is trusted; nil before the first
-	interest     *topology.Followed[*catalog.AppSet]  // in what the peer exports; set by run
+	need         *topology.Followed[*topology.Need]   // of the peer; set by run
 	created      time.Time                            // pings are numbered from it
 	lease        *lease
 	updates      chan update   // from the primary channel to the run goroutine
 	leaseChanged chan struct{} // wakes the run goroutine
+	news         chan struct{} // signals something to tell the peer
+	crowded      func() bool   // there are so many links that some may rest
+	restsMs      atomic.Uint32 // that the peer is told; 0 while the link does not rest
 	status       linkStatus
 	freshness    freshness
 
 	mirror     *exportMirror
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
-	awaiting   time.Time      // since when the peer has to tell all of apps; zero: it has not
-	lastApply  time.Time      // zero before the first
-	applyTimer *time.Timer    // fires when the next apply may begin
+	rest       rest
+	awaiting   time.Time   // since when the peer has to tell all of apps; zero: it has not
+	lastApply  time.Time   // zero before the first
+	applyTimer *time.Timer // fires when the next apply may begin
 }
 
 // update goes to the run goroutine: a message of the peer, or the start of a new stream. The run
@@ -66,30 +70,37 @@ type update struct {
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
 		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: newThrottle(l.log),
-		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1),
-		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour),
+		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
 	n.status.setObject(c)
 	n.object.Store(c)
 	n.applyTimer.Stop()
+	n.rest.timer.Stop()
 	return n
 }
 
 // run keeps the link up until ctx ends. The exports stay in the topology.
 func (l *link) run(ctx context.Context) {
-	interest, err := l.topology.Interest(ctx, l.cluster)
-	if err != nil {
+	var err error
+	if l.need, err = l.topology.Need(ctx, l.cluster); err != nil {
 		return // ctx or the topology has ended
 	}
-	defer interest.Close()
-	l.interest = interest
+	defer l.need.Close()
 	object, _, changed := l.object.Follow()
 	l.lease.setStaleAfter(object.StaleAfter)
 	defer l.lease.stop()
 	defer l.applyTimer.Stop()
+	defer l.rest.timer.Stop()
+	if l.crowded() {
+		l.setPhase(polling)
+		l.rest.timer.Reset(pollWithin)
+	}
 	chans := l.startChannels(ctx, object)
 	defer func() { chans.stop() }()
 	for {
+		_, _, needChanged := l.need.Follow()
+		chans = l.turn(ctx, object, chans)
 		updates := l.updates
 		if len(l.mirror.pending) >= maxPending {
 			updates = nil
@@ -108,6 +119,11 @@ func (l *link) run(ctx context.Context) {
 			l.reportLease(ctx)
 		case <-l.leaseChanged:
 			l.reportLease(ctx)
+		case <-needChanged:
+		case <-l.rest.timer.C:
+			l.rest.due = true
+		case <-l.news:
+			l.pollSoon()
 		case <-changed:
 			before := object
 			object, _, changed = l.object.Follow()
@@ -154,6 +170,7 @@ func (l *link) applySoon(ctx context.Context) {
 		}
 	}
 	if l.mirror.synced && !l.mirror.initial {
+		l.rest.complete = true
 		l.freshness.applied(l.digest)
 		l.reportLease(ctx)
 	}
@@ -162,6 +179,9 @@ func (l *link) applySoon(ctx context.Context) {
 // reportLease tells the topology about a changed lease. A fresh lease waits until all that the
 // peer has sent is applied.
 func (l *link) reportLease(ctx context.Context) {
+	if l.rest.phase != awake {
+		return
+	}
 	want, state := topology.Expired, l.lease.state()
 	switch {
 	case state.usable:
@@ -171,7 +191,7 @@ func (l *link) reportLease(ctx context.Context) {
 	}
 	l.status.current(state)
 	waits := !l.freshness.isSynced() || want != topology.Expired && (len(l.mirror.pending) > 0 || !l.freshness.whole())
-	if waits || want == l.reported || want == topology.Expired && l.reported == topology.Unchanged {
+	if waits || want == l.reported || want == topology.Expired && (l.reported == topology.Unchanged || l.reported == topology.Resting) {
 		return
 	}
 	if l.reported != topology.Fresh && want != topology.Expired && l.awaits() {
@@ -193,6 +213,8 @@ func (l *link) reportLease(ctx context.Context) {
 	case want == topology.Damped:
 		l.warn("peer is back, and damped; only callers without another route use it",
 			"peer", l.cluster, "why", l.status.describe(state, 0))
+	case before == topology.Resting:
+		l.info("a peer is used again, and has told all", "peer", l.cluster, "exports", len(l.mirror.exports))
 	case before == topology.Damped:
 		l.info("peer is damped no more; routes to it are in use again", "peer", l.cluster)
 	default:
@@ -206,8 +228,7 @@ const awaitAtMost = 2 * time.Second
 
 // awaits tells whether the peer has yet to do so. Otherwise its routes would be there without instances.
 func (l *link) awaits() bool {
-	apps, _ := l.interest.View()
-	for app := range apps.All() {
+	for app := range needs(l.need).All() {
 		if !l.mirror.exports[app].named {
 			continue
 		}
@@ -245,11 +266,15 @@ func (l *link) withdraw(ctx context.Context) {
 // changeObject adapts the link to a changed Cluster object.
 func (l *link) changeObject(ctx context.Context, before, object *catalog.Cluster, chans *channels) *channels {
 	l.lease.setStaleAfter(object.StaleAfter)
+	if l.rest.phase == resting {
+		l.pollSoon()
+		return chans
+	}
 	if !slices.Equal(ways(before), ways(object)) {
 		chans.stop()
 		return l.startChannels(ctx, object)
 	}
-	if before.StaleAfter != object.StaleAfter {
+	if before.StaleAfter != object.StaleAfter && l.rest.phase == awake {
 		chans.restartRenewers(object)
 	}
 	return chans

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -25,6 +26,7 @@ type Links struct {
 	log          *slog.Logger
 	settling     *settling
 	objectsKnown chan struct{} // closed once the Cluster objects are known
+	crowded      atomic.Bool   // there are so many links that some may rest
 
 	mu     sync.Mutex // guards links, which only Run changes
 	links  map[string]*runningLink
@@ -66,10 +68,11 @@ func (l *Links) linkState(cluster string) string {
 	return r.status.current(r.lease.state())
 }
 
-// subscriptions returns how many streams a cluster has to this one, and since when it has none.
-func (l *Links) subscriptions(cluster string) (streams int, since time.Time) {
+// subscriptions returns how many streams a cluster has to this one, since when it has none, and how
+// long it rests, in ms.
+func (l *Links) subscriptions(cluster string) (streams int, since time.Time, restsMs uint32) {
 	if l.server == nil {
-		return 0, time.Time{}
+		return 0, time.Time{}, 0
 	}
 	return l.server.subscribers.streamsOf(cluster)
 }
@@ -99,8 +102,8 @@ func (l *Links) Status() []*v1alpha1.PeerStatus {
 	all := make([]*v1alpha1.PeerStatus, 0, len(l.links))
 	for cluster, r := range l.links {
 		w := r.status.wire(cluster, r.lease.state())
-		streams, since := l.subscriptions(cluster)
-		w.AskedBy, w.UnaskedSinceUnixMs = uint32(streams), wallClock(since)
+		streams, since, rests := l.subscriptions(cluster)
+		w.AskedBy, w.UnaskedSinceUnixMs, w.RestsMs = uint32(streams), wallClock(since), rests
 		all = append(all, w)
 	}
 	slices.SortFunc(all, func(a, b *v1alpha1.PeerStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
@@ -121,7 +124,7 @@ func (l *Links) Reach() []Reach {
 	all := make([]Reach, 0, len(l.links))
 	for cluster, r := range l.links {
 		s := r.lease.state()
-		all = append(all, Reach{cluster, s.fresh || !s.last.IsZero() && time.Since(s.last) < s.after, s.after})
+		all = append(all, Reach{cluster, s.fresh || r.restsMs.Load() > 0 || !s.last.IsZero() && time.Since(s.last) < s.after, s.after})
 	}
 	return all
 }
@@ -144,6 +147,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			wanted[c.Name] = true
 		}
 	}
+	l.crowded.Store(len(wanted) > cmp.Or(l.cfg.RestAbove, restAbove))
 	if known {
 		l.settling.begin(wanted)
 		l.identity.SetPeers(l.cfg.Namespace, trustOfPeers(clusters, l.cfg.Cluster))

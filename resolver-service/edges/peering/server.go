@@ -153,6 +153,7 @@ func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1
 	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), interest, p, func(ctx context.Context, st *serverStream) error {
 		s.wants.Store(wants, req.GetCluster())
 		defer s.wants.Delete(wants)
+		defer func() { s.subscribers.rests(st.subscriber, wants.rests.Load()) }()
 		return st.sendExports(ctx, s.outbox(req), to.Send)
 	})
 }

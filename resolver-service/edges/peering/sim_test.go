@@ -41,7 +41,15 @@ type site struct {
 // newSite makes a cluster whose store holds the objects, with links to the others.
 func newSite(t testing.TB, n *peeringtest.Network, name string, objects ...catalog.Object) *site {
 	t.Helper()
-	s := &site{t: t, net: n, cfg: Config{Cluster: name, Domain: catalog.DefaultDomain, Dial: n.Host(name).Dial}, started: time.Now(), events: events.New()}
+	return newSiteOf(t, n, Config{Cluster: name}, objects...)
+}
+
+// newSiteOf is newSite with more of a configuration.
+func newSiteOf(t testing.TB, n *peeringtest.Network, cfg Config, objects ...catalog.Object) *site {
+	t.Helper()
+	name := cfg.Cluster
+	cfg.Domain, cfg.Dial = catalog.DefaultDomain, n.Host(name).Dial
+	s := &site{t: t, net: n, cfg: cfg, started: time.Now(), events: events.New()}
 	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", name), quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -465,8 +473,8 @@ func TestReplicasOfAPeerAreOnePeer(t *testing.T) {
 		west := newSite(t, n, "west", selection("checkout", "orders"), at("east", 2*time.Second, "east-0", "east-1"))
 		west.takes(time.Second, "heard", west.ok)
 		time.Sleep(time.Minute)
-		renewed, _ := second.server.subscribers.streamsOf("west")
-		if asked, _ := first.server.subscribers.streamsOf("west"); asked == 0 || renewed == 0 {
+		renewed, _, _ := second.server.subscribers.streamsOf("west")
+		if asked, _, _ := first.server.subscribers.streamsOf("west"); asked == 0 || renewed == 0 {
 			t.Fatalf("%d streams to one, %d to the other", asked, renewed)
 		}
 		link := west.links.links["east"]

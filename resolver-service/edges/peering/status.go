@@ -29,6 +29,7 @@ type linkStatus struct {
 	since      time.Time
 	streams    map[*clientStream]struct{} // on which messages arrive
 	gateways   *gateways
+	resting    bool
 	count      int // exports
 	ready      int // exports with a ready instance
 	followed   int // exports of which all is known
@@ -49,6 +50,8 @@ type linkStatus struct {
 func (s *linkStatus) update(lease leaseState) {
 	state, guest := connecting, s.object != nil && s.object.Guest != nil
 	switch {
+	case s.resting:
+		state = catalog.PeerResting
 	case guest && (!lease.fresh || len(s.streams) == 0):
 		state = catalog.GuestAway
 	case guest:
@@ -91,6 +94,12 @@ func (s *linkStatus) setHeard(t *clientStream, heard bool) (changed bool) {
 		return true
 	}
 	return false
+}
+
+func (s *linkStatus) setResting(rests bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resting = rests
 }
 
 // noteAnswer records whether a message echoes a recent ping, and returns just that.

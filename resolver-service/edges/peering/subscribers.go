@@ -30,6 +30,7 @@ type subscriber struct {
 	running   int                                // including ended ones
 	digests   map[topology.PeerKey]*sharedDigest // of the views that streams follow
 	quota     streamQuota
+	restsMs   uint32    // as the last stream of exports said when it ended
 	idleSince time.Time // when the last stream ended; zero while there is one
 }
 
@@ -148,14 +149,24 @@ func (a *subscribers) any() bool {
 	return false
 }
 
-// streamsOf returns how many streams a cluster has, and since when it has none. The time is zero
-// if it never had one.
-func (a *subscribers) streamsOf(cluster string) (streams int, since time.Time) {
+// streamsOf returns how many streams a cluster has, since when it has none, and how long it rests. The
+// time is zero if it never had one.
+func (a *subscribers) streamsOf(cluster string) (streams int, since time.Time, restsMs uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	by := a.byCluster[cluster]
 	if by == nil {
-		return 0, time.Time{}
+		return 0, time.Time{}, 0
 	}
-	return len(by.streams), by.idleSince
+	if len(by.streams) == 0 {
+		restsMs = by.restsMs
+	}
+	return len(by.streams), by.idleSince, restsMs
+}
+
+// rests notes what a cluster's stream said of its rest when it ended.
+func (a *subscribers) rests(by *subscriber, ms uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	by.restsMs = ms
 }

@@ -33,6 +33,7 @@ func (l *Links) SetTrust(from func(cluster string) *v1alpha1.TrustReport) {
 		next.Lacking = next.Lacking[:min(len(next.Lacking), mostLacking)]
 		if !proto.Equal(r.trust.Load(), next) {
 			r.trust.Store(next)
+			r.tell()
 		}
 	}
 }

@@ -25,6 +25,7 @@ func (l *Links) SetWanted(from func(cluster string) []*v1alpha1.WantedApp) {
 		next := &v1alpha1.Wanted{Apps: all[:min(len(all), mostWanted)]}
 		if old := r.wanted.Load(); !proto.Equal(old, next) && (old != nil || len(next.Apps) > 0) {
 			r.wanted.Store(next)
+			r.tell()
 		}
 	}
 }
@@ -33,10 +34,14 @@ func (l *Links) SetWanted(from func(cluster string) []*v1alpha1.WantedApp) {
 type wants struct {
 	apps  atomic.Pointer[[]callhealth.WantedApp]
 	trust atomic.Pointer[v1alpha1.TrustReport]
+	rests atomic.Uint32 // in ms; 0: the peer does not rest
 }
 
 // take takes in a request. What can't be an app is left out.
 func (w *wants) take(m *v1alpha1.ExportsRequest) {
+	if m.GetPing() != 0 { // not nothing, as at the end of the stream
+		w.rests.Store(m.GetRestsMs())
+	}
 	if m.GetTrust() != nil {
 		w.trust.Store(cleanReport(m.Trust))
 	}

@@ -1,0 +1,116 @@
+package peering
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// A link rests while nothing here leads to its peer, if there are many links. It has no connection
+// then, and polls: it connects now and then, and hears of what has changed. It wakes once something
+// leads there. So many clusters cost what those in use cost.
+const (
+	restAbove  = 32               // links: of fewer, none rests
+	restAfter  = time.Minute      // after the last use
+	pollPause  = 5 * time.Minute  // between two polls
+	retryPause = 30 * time.Second // after a poll in which nothing was heard, of a peer that never was
+	pollWithin = 15 * time.Second // a poll ends at the latest
+	newsWithin = 5 * time.Second  // of this cluster, that a peer at rest is told at all
+)
+
+type phase uint8
+
+const (
+	awake   phase = iota
+	resting       // without a connection
+	polling       // connected for a moment
+)
+
+// rest is how far a link rests. It belongs to the run goroutine.
+type rest struct {
+	phase    phase
+	used     time.Time // when the peer was last of use; zero: never
+	timer    *time.Timer
+	due      bool // the timer has fired: a poll is to begin or, of one, to end
+	complete bool // the peer has told all since the link last connected
+}
+
+// turn takes the link to its next phase, where it is time for that.
+func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channels) *channels {
+	need, _ := l.need.View()
+	r, now := &l.rest, time.Now()
+	used := need == nil || need.Used || !l.crowded()
+	if used {
+		r.used = now
+	}
+	switch {
+	case used && r.phase == resting:
+		l.setPhase(awake)
+		l.lease.wake()
+		return l.startChannels(ctx, object)
+	case used && r.phase == polling:
+		l.setPhase(awake)
+		l.lease.wake()
+		chans.startRenewers(object)
+		l.reportLease(ctx)
+	case used:
+	case r.phase == resting && r.due:
+		l.setPhase(polling)
+		r.timer.Reset(pollWithin)
+		return l.startChannels(ctx, object)
+	case r.phase == polling && (r.complete || r.due):
+		l.beginRest(ctx, chans)
+	case r.phase == awake && r.complete && l.reported == topology.Fresh:
+		if left := restAfter - now.Sub(r.used); !r.used.IsZero() && left > 0 {
+			r.timer.Reset(left)
+		} else {
+			l.beginRest(ctx, chans)
+		}
+	}
+	return chans
+}
+
+func (l *link) setPhase(next phase) {
+	l.rest.phase, l.rest.due = next, false
+	l.rest.timer.Stop()
+	rests := uint32(0)
+	if next != awake {
+		rests = uint32((pollPause + pollWithin).Milliseconds())
+	}
+	l.restsMs.Store(rests)
+	l.status.setResting(next != awake)
+}
+
+func (l *link) beginRest(ctx context.Context, chans *channels) {
+	chans.stop()
+	l.lease.rest()
+	l.setPhase(resting)
+	pause := retryPause
+	if l.mirror.synced {
+		pause = pollPause
+		if l.reported != topology.Resting && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
+			l.reported = topology.Resting
+		}
+		l.settling.heard(l.cluster)
+	}
+	l.rest.timer.Reset(live.Jitter(pause))
+}
+
+// tell has a peer at rest polled soon, since there is something to tell it.
+func (l *link) tell() {
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+// pollSoon polls a peer at rest soon. All of them together are spread over a while.
+func (l *link) pollSoon() {
+	if l.rest.phase == resting {
+		l.rest.timer.Reset(rand.N(newsWithin))
+	}
+}

@@ -1,0 +1,115 @@
+package peering
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering/peeringtest"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// restful are three clusters, of which west follows two: east, which it calls, and north, which it
+// does not.
+func restful(t *testing.T) (west, north *site) {
+	n := peeringtest.New(1)
+	for _, name := range []string{"east", "north"} {
+		there := newSite(t, n, name, exported("orders"), exported("ledger"), reaches("west", 0, "west-gw:15443"))
+		there.serve(name + "-gw")
+		there.apply(runs("orders", "10.0.0.1:50002"))
+		there.apply(runs("ledger", "10.0.0.2:50002"))
+		north = there
+	}
+	west = newSiteOf(t, n, Config{Cluster: "west", RestAbove: 1}, selects("checkout", "orders", "east"), reaches("east", 10*time.Second, "east-gw:15443"), reaches("north", 10*time.Second, "north-gw:15443"))
+	west.serve("west-gw")
+	west.takes(time.Second, "orders answered from east", west.ok)
+	west.takes(time.Second, "north at rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
+	return west, north
+}
+
+// selects has a caller lead to one cluster.
+func selects(caller, callee, cluster string) *catalog.AppEndpoints {
+	return &catalog.AppEndpoints{App: app(caller), Endpoints: []catalog.Endpoint{{App: app(callee), Routes: []catalog.RouteSpec{{Cluster: cluster, Weight: 1}}}}}
+}
+
+func (s *site) peer(cluster string) *v1alpha1.PeerStatus {
+	for _, p := range s.links.Status() {
+		if p.GetCluster() == cluster {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *site) put(objects ...catalog.Object) {
+	s.apply(topology.Change{Objects: &topology.ObjectChange{Put: objects}})
+}
+
+func TestALinkRestsUntilItIsOfUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		west, north := restful(t)
+		if p := west.peer("north"); p.GetExports() != 2 || p.GetFollowed() != 0 || p.GetLapses() != 0 || p.GetError() != "" {
+			t.Errorf("at rest: %v", p)
+		}
+		time.Sleep(time.Hour)
+		if p, there := west.peer("north"), north.peer("west"); p.GetState() != catalog.PeerResting || p.GetLapses() != 0 || there.GetAskedBy() != 0 || there.GetRestsMs() == 0 || !west.ok() {
+			t.Errorf("after an hour: %v; there: %v", p, there)
+		}
+		north.put(exported("vault"))
+		west.takes(pollPause+time.Second, "a new name", func() bool { return west.peer("north").GetExports() == 3 })
+
+		west.put(selects("cart", "ledger", "north"))
+		if took := west.takes(time.Second, "ledger answered from north", func() bool { return west.outcome("cart", "ledger") == "ok north" }); took > 200*time.Millisecond {
+			t.Errorf("it took %s until a link at rest was of use", took)
+		}
+		time.Sleep(2 * restAfter)
+		if p := west.peer("north"); p.GetState() != connected || p.GetFollowed() != 1 {
+			t.Errorf("in use: %v", p)
+		}
+		west.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection("cart").Key()}}})
+		time.Sleep(restAfter / 2)
+		if p := west.peer("north"); p.GetState() != connected {
+			t.Errorf("shortly after its use: %v", p)
+		}
+		west.takes(restAfter, "rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
+		west.put(selects("cart", "ledger", "north"))
+		west.takes(200*time.Millisecond, "ledger answered again", func() bool { return west.outcome("cart", "ledger") == "ok north" })
+	})
+}
+
+// TestAPeerThatIsLostWhileItsLinkRests is no fault until it is of use, and is found then.
+func TestAPeerThatIsLostWhileItsLinkRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		west, north := restful(t)
+		north.kill("north-gw")
+		west.takes(pollPause+time.Minute, "why a poll failed", func() bool { return west.peer("north").GetError() != "" })
+		if p := west.peer("north"); p.GetState() != catalog.PeerResting || p.GetExports() != 2 || p.GetLapses() != 0 {
+			t.Errorf("lost: %v", p)
+		}
+		west.put(selects("cart", "ledger", "north"))
+		time.Sleep(time.Minute)
+		if p := west.peer("north"); p.GetState() != connecting || west.outcome("cart", "ledger") != "unavailable" {
+			t.Errorf("of use, and away: %v; %s", p, west.outcome("cart", "ledger"))
+		}
+		north.serve("north-gw")
+		west.takes(2*time.Second, "ledger answered", func() bool { return west.outcome("cart", "ledger") == "ok north" })
+		if p := west.peer("north"); p.GetLapses() != 0 || p.GetError() != "" {
+			t.Errorf("back: %v", p)
+		}
+	})
+}
+
+// TestLinksRestOnlyWhereThereAreMany wakes one that rests when others go.
+func TestLinksRestOnlyWhereThereAreMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		west, _ := restful(t)
+		west.clusters.Store([]*catalog.Cluster{reaches("north", 10*time.Second, "north-gw:15443")})
+		west.takes(pollPause+time.Second, "connected", func() bool { return west.peer("north").GetState() == connected })
+		time.Sleep(time.Hour)
+		if p := west.peer("north"); p.GetState() != connected || p.GetLapses() != 0 {
+			t.Errorf("one of one: %v", p)
+		}
+	})
+}
