@@ -120,6 +120,9 @@ func (a *audience) hears(t *testing.T, g *Graph, updates []Update, what string) 
 	if a.gateway != g.exports.gateway || a.peers[PeerKey{Cluster: "east"}] != g.exports.peers[PeerKey{Cluster: "east"}] {
 		t.Fatalf("%s: the gateway or a peer was not told", what)
 	}
+	if kept, is := g.interests.kept["east"], newInterests(g.nodes, g.actors).keep("east"); !kept.Apps.Same(is.Apps) || kept.Used != is.Used {
+		t.Fatalf("%s: of east is kept that %v are needed, used %v; want %v, %v", what, ids(kept.Apps), kept.Used, ids(is.Apps), is.Used)
+	}
 	for app, access := range a.access {
 		if now := g.accesses.followed[app]; access != now {
 			t.Fatalf("%s: %s was not told who may call it:\n%+v\n%+v", what, app, access, now)
@@ -142,6 +145,7 @@ func TestBatchesAreAllAtOnceAndReachEveryFollower(t *testing.T) {
 		w, g := newWorld(), NewGraph(config)
 		followers := &audience{own: map[catalog.App]*catalog.View{}, peers: map[PeerKey]*PeerView{}}
 		g.Peer("east", nil)
+		g.interests.keep("east")
 		for range r.IntN(5) { // instances and peers come before the store's full set, too
 			early := Change{Instances: randomBatch(r).Instances, Peers: randomBatch(r).Peers}
 			followers.takes(g.Apply(early)...)

@@ -53,7 +53,7 @@ func (w *world) takes(c Change) {
 	for _, p := range c.Peers {
 		w.takesExports(p)
 		switch {
-		case p.Lease == Fresh || p.Lease == Damped || p.Lease == Expired && w.leases[p.Cluster] != Unchanged:
+		case p.Lease == Fresh || p.Lease == Damped || p.Lease == Resting || p.Lease == Expired && w.leases[p.Cluster] != Unchanged:
 			w.leases[p.Cluster] = p.Lease
 		case p.Lease == Forgotten:
 			delete(w.leases, p.Cluster)
@@ -255,7 +255,7 @@ func randomChange(r *rand.Rand) Change {
 		if r.IntN(2) == 0 {
 			return Change{Peers: []PeerChange{{Cluster: name(), Delete: []catalog.App{app(id())}}}}
 		}
-		return lease(name(), Lease(1+r.IntN(4)))
+		return lease(name(), Lease(1+r.IntN(5)))
 	default:
 		i := at(id(), fmt.Sprint(r.IntN(3)), fmt.Sprintf("%s:5000%d", named(r, 5), 2+r.IntN(2)))
 		i.Draining = r.IntN(4) == 0

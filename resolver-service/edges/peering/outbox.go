@@ -18,6 +18,7 @@ type outbox struct {
 	cluster string
 	known   map[catalog.App]uint64 // digests, until the first view
 	sent    *topology.PeerView
+	latest  uint64 // revision; that of a view by another interest may be lower
 
 	tooLarge func(app catalog.App, bytes int) // is called for an export that is too large to send
 }
@@ -37,9 +38,14 @@ func newOutbox(cluster string, known []*v1alpha1.Known) *outbox {
 func (o *outbox) empty(view *topology.PeerView) *v1alpha1.ExportsResponse {
 	m := &v1alpha1.ExportsResponse{Cluster: o.cluster, More: view == nil}
 	if view != nil {
-		m.Revision = view.Revision
+		m.Revision = o.revision(view)
 	}
 	return m
+}
+
+func (o *outbox) revision(view *topology.PeerView) uint64 {
+	o.latest = max(o.latest, view.Revision)
+	return o.latest
 }
 
 // completes returns the view if the peer has all of it after the messages so far, and nil
@@ -60,7 +66,7 @@ func (o *outbox) messages(view *topology.PeerView) iter.Seq2[*v1alpha1.ExportsRe
 	}
 	return func(yield func(*v1alpha1.ExportsResponse, error) bool) {
 		first := o.sent == nil
-		p := &batch{cluster: o.cluster, revision: view.Revision, more: first, yield: yield, tooLarge: o.tooLarge}
+		p := &batch{cluster: o.cluster, revision: o.revision(view), more: first, yield: yield, tooLarge: o.tooLarge}
 		p.begin()
 		if !edits(view, p) {
 			return
