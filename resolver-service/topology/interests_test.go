@@ -99,6 +99,11 @@ func TestWhatIsOnlyNamedHasNoRoute(t *testing.T) {
 	if d := top.Resolve(app("checkout"), app("orders")); d.Cluster != "east" {
 		t.Errorf("known: %+v", d)
 	}
+	top.must(t, says("east", named))
+	effects, err := top.Try(t.Context(), ObjectChange{Put: []catalog.Object{selects("cart", calls("orders"))}}, func(Facts) {})
+	if err != nil || !slices.ContainsFunc(effects.Lookups, func(e Effect) bool { return e.App == app("orders") && e.After.Cluster == "east" }) {
+		t.Errorf("a trial has %+v, %v; want what it will be once the rest has come", effects.Lookups, err)
+	}
 }
 
 // TestAViewByAnInterest has all of some exports and the names of others, in every order of changes;

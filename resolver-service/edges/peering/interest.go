@@ -10,17 +10,24 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-// toldInterest is what the peer of one stream knows of this cluster's interest in its exports.
+// toldInterest is what the peer of one stream knows of this cluster's interest in its exports. Where
+// there are few links it is told of none, so it tells all of every app.
 type toldInterest struct {
 	from *topology.Followed[*topology.Need]
+	all  bool
 	told *catalog.AppSet
 }
+
+func (l *link) tellInterest() *toldInterest { return &toldInterest{from: l.need, all: !l.crowded()} }
 
 // maxInterest bounds the apps in one message. Others are in the next ones.
 const maxInterest = 4000
 
-// first is the interest for a stream's first request.
+// first is the interest for a stream's first request; nil: in every app.
 func (t *toldInterest) first() *v1alpha1.Interest {
+	if t.all {
+		return nil
+	}
 	if news := t.news(); news != nil {
 		return news
 	}
@@ -30,7 +37,7 @@ func (t *toldInterest) first() *v1alpha1.Interest {
 // news is what the peer does not know yet; nil for nothing.
 func (t *toldInterest) news() *v1alpha1.Interest {
 	now := needs(t.from)
-	if now == t.told {
+	if t.all || now == t.told {
 		return nil
 	}
 	put, removed := now.Diff(t.told)
@@ -53,6 +60,9 @@ func (t *toldInterest) news() *v1alpha1.Interest {
 
 // outdated returns a channel that is closed once there may be news.
 func (t *toldInterest) outdated() <-chan struct{} {
+	if t.all {
+		return nil
+	}
 	need, _, changed := t.from.Follow()
 	if need != nil && need.Apps != t.told {
 		return closed

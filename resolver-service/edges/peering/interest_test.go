@@ -15,6 +15,7 @@ func TestOnlyWhatIsSelectedIsToldWhole(t *testing.T) {
 	east.apply(runs("ledger", "10.0.0.2:50002"))
 	east.serve("")
 	west := newPlace(t, "west", withoutTLS("west"), selection("checkout", "orders"), reaches("east", 0, east.server.address))
+	west.cfg.Many = -1
 	links, _ := west.link(reaches("east", enough, east.server.address))
 	within(t, "orders answered from east", func() bool { return west.outcome("checkout", "orders") == "ok east" })
 	if s := only(links); s.Exports != 2 || s.Followed != 1 || s.Ready != 2 {

@@ -45,7 +45,7 @@ type link struct {
 	updates      chan update   // from the primary channel to the run goroutine
 	leaseChanged chan struct{} // wakes the run goroutine
 	news         chan struct{} // signals something to tell the peer
-	crowded      func() bool   // there are so many links that some may rest
+	crowded      func() bool   // there are many links
 	restsMs      atomic.Uint32 // that the peer is told; 0 while the link does not rest
 	status       linkStatus
 	freshness    freshness

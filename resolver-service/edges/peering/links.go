@@ -26,7 +26,7 @@ type Links struct {
 	log          *slog.Logger
 	settling     *settling
 	objectsKnown chan struct{} // closed once the Cluster objects are known
-	crowded      atomic.Bool   // there are so many links that some may rest
+	crowded      atomic.Bool   // there are many links
 
 	mu     sync.Mutex // guards links, which only Run changes
 	links  map[string]*runningLink
@@ -147,7 +147,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			wanted[c.Name] = true
 		}
 	}
-	l.crowded.Store(len(wanted) > cmp.Or(l.cfg.RestAbove, restAbove))
+	l.crowded.Store(len(wanted) > cmp.Or(l.cfg.Many, many))
 	if known {
 		l.settling.begin(wanted)
 		l.identity.SetPeers(l.cfg.Namespace, trustOfPeers(clusters, l.cfg.Cluster))

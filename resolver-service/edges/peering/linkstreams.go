@@ -34,7 +34,7 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 	if err != nil {
 		return nil, err
 	}
-	told, trust, interest := l.wanted.Load(), l.trust.Load(), &toldInterest{from: l.need}
+	told, trust, interest := l.wanted.Load(), l.trust.Load(), l.tellInterest()
 	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust, Interest: interest.first(), RestsMs: l.restsMs.Load()}
 	if stream.Send(ask) == nil { // Recv returns the error
 		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
@@ -136,7 +136,7 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval
 	if err != nil {
 		return nil, err
 	}
-	interest := &toldInterest{from: l.need}
+	interest := l.tellInterest()
 	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Interest: interest.first()}
 	if stream.Send(ask) == nil { // Recv returns the error
 		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {

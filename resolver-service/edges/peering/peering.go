@@ -43,9 +43,9 @@ type Config struct {
 	// connection. It may be called concurrently, and must not block. Nil ignores them.
 	Announced func(cluster, roots string, by []*x509.Certificate)
 
-	// RestAbove is the number of links above which those to clusters that nothing here leads to rest; 0
-	// stands for 32.
-	RestAbove int
+	// Many is the number of links above which peers are told an interest, and links rest; 0 stands for
+	// 32, and a negative number for none.
+	Many int
 
 	// Now is the clock that peers are told of; nil means time.Now.
 	Now func() time.Time

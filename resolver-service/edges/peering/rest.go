@@ -10,11 +10,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// many is the number of links above which they cost only what those in use cost: peers are told the
+// interest of this cluster, and links rest. With fewer, all of everything is known at once.
+const many = 32
+
 // A link rests while nothing here leads to its peer, if there are many links. It has no connection
 // then, and polls: it connects now and then, and hears of what has changed. It wakes once something
-// leads there. So many clusters cost what those in use cost.
+// leads there.
 const (
-	restAbove  = 32               // links: of fewer, none rests
 	restAfter  = time.Minute      // after the last use
 	pollPause  = 5 * time.Minute  // between two polls
 	retryPause = 30 * time.Second // after a poll in which nothing was heard, of a peer that never was

@@ -22,7 +22,7 @@ func restful(t *testing.T) (west, north *site) {
 		there.apply(runs("ledger", "10.0.0.2:50002"))
 		north = there
 	}
-	west = newSiteOf(t, n, Config{Cluster: "west", RestAbove: 1}, selects("checkout", "orders", "east"), reaches("east", 10*time.Second, "east-gw:15443"), reaches("north", 10*time.Second, "north-gw:15443"))
+	west = newSiteOf(t, n, Config{Cluster: "west", Many: 1}, selects("checkout", "orders", "east"), reaches("east", 10*time.Second, "east-gw:15443"), reaches("north", 10*time.Second, "north-gw:15443"))
 	west.serve("west-gw")
 	west.takes(time.Second, "orders answered from east", west.ok)
 	west.takes(time.Second, "north at rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
