@@ -122,7 +122,7 @@ func (w *callerReachability) Remote(name string) catalog.Route {
 
 // from is the route to a cluster that has an object.
 func (w *callerReachability) from(c *cluster) catalog.Route {
-	if !c.heard || c.resting && w.saved == nil {
+	if !c.heard || c.resting && !w.foretold(c, w.callee) {
 		return catalog.Route{State: catalog.Unheard}
 	}
 	var caller catalog.App // none: any without a selection
@@ -133,8 +133,8 @@ func (w *callerReachability) from(c *cluster) catalog.Route {
 	if export == nil || !export.allows(w.cfg.Cluster, caller) {
 		return catalog.Route{State: catalog.NotExported}
 	}
-	if export.Named && w.saved == nil {
-		return catalog.Route{State: catalog.Unheard} // it is asked for all, and about to answer; a trial has what will be then
+	if export.Named && !w.foretold(c, w.callee) {
+		return catalog.Route{State: catalog.Unheard} // it is asked for all, and about to answer
 	}
 	var direct, gateway []string
 	if w.onNetwork(c) {

@@ -67,6 +67,16 @@ func (in *interests) has(c *cluster, n *node) bool {
 	return false
 }
 
+// foretold tells whether a trial is what first leads to an app of a cluster. It then has what will be
+// once the cluster has told all of the app.
+func (ns *nodes) foretold(c *cluster, n *node) bool {
+	if ns.saved == nil {
+		return false
+	}
+	before := ns.saved.interests[c.name]
+	return before != nil && !before.Apps.Has(n.app)
+}
+
 // keep starts to keep what is wanted of a cluster, and returns it.
 func (in *interests) keep(cluster string) *Need {
 	var apps []catalog.App

@@ -89,6 +89,11 @@ func TestInterest(t *testing.T) {
 func TestWhatIsOnlyNamedHasNoRoute(t *testing.T) {
 	top := running(t, west)
 	top.must(t, full(reaches("east", "10.9.0.1:15443"), selects("checkout", calls("orders"))))
+	need, err := top.Need(t.Context(), "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer need.Close()
 	named := PeerExport{App: app("orders"), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true}
 	top.must(t, says("east", named))
 	d := top.Resolve(app("checkout"), app("orders"))
@@ -99,6 +104,7 @@ func TestWhatIsOnlyNamedHasNoRoute(t *testing.T) {
 	if d := top.Resolve(app("checkout"), app("orders")); d.Cluster != "east" {
 		t.Errorf("known: %+v", d)
 	}
+	top.must(t, deletes(selects("checkout").Key()))
 	top.must(t, says("east", named))
 	effects, err := top.Try(t.Context(), ObjectChange{Put: []catalog.Object{selects("cart", calls("orders"))}}, func(Facts) {})
 	if err != nil || !slices.ContainsFunc(effects.Lookups, func(e Effect) bool { return e.App == app("orders") && e.After.Cluster == "east" }) {
