@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // "make torture" sets these; nothing else does.
@@ -46,7 +47,11 @@ type ordeal struct {
 	registers []*register
 	blows     [][]blow // by class
 	base      map[string]usage
-	spent     []span // in which processes between a writer and callers of west were at fault
+	spent     []span            // in which processes between a writer and callers of west were at fault
+	struck    map[string][]span // in which something was at fault, by what it was
+	began     time.Time         // the round
+	calm      time.Time         // when calls were answered again after the last fault
+	watch     *stalls.Watch
 	mu        sync.Mutex
 	ordealReport
 }
@@ -127,7 +132,7 @@ func newOrdeal(t *testing.T, store string, number uint64) *ordeal {
 	if of.shared {
 		west.replicas = 2
 	}
-	o := &ordeal{lab: newLab(t, west, plan{name: "east"}, plan{name: "north"}), t: t, ordealReport: ordealReport{
+	o := &ordeal{lab: newLab(t, west, plan{name: "east"}, plan{name: "north"}), t: t, struck: map[string][]span{}, watch: stalls.Begin(t), ordealReport: ordealReport{
 		Store: store, Seed: number, Refused: map[string]int{}, Faults: map[string]int{}, Properties: map[string]bool{},
 	}}
 	for _, p := range []string{onlyAllowed, noneTwice, kept, trulySaid, allGreen, comesBack} {
@@ -165,6 +170,7 @@ func newOrdeal(t *testing.T, store string, number uint64) *ordeal {
 func (o *ordeal) endure(lasts time.Duration) {
 	begun := time.Now()
 	for ; o.Rounds == 0 || time.Since(begun) < lasts; o.Rounds++ {
+		o.began = time.Now()
 		planned := o.planned(o.Rounds)
 		o.strike(planned)
 		o.quiet(0)
@@ -182,6 +188,9 @@ func (o *ordeal) breaks(property string, at time.Time, format string, args ...an
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b := broken{property, at, o.Rounds, fmt.Sprintf(format, args...)}
+	if still := o.watch.Longest(o.began); still > decisive/2 {
+		b.What += fmt.Sprintf("; in this round the machine stood still for %s", round(still))
+	}
 	o.Broken, o.Properties[property] = append(o.Broken, b), false
 	o.t.Errorf("%s, seed %d, round %d, at %s: %s does not hold: %s", o.Store, o.Seed, b.Round, at.Format("15:04:05.000"), property, b.What)
 }
@@ -236,10 +245,11 @@ func (o *ordeal) strike(all []planned) {
 			}
 			o.mu.Lock()
 			o.Faults[p.name]++
-			if p.between {
-				o.spent = append(o.spent, span{from, time.Now()})
+			was := span{from, time.Now()}
+			if o.struck[p.on] = append(o.struck[p.on], was); p.between {
+				o.spent = append(o.spent, was)
 			}
-			o.t.Logf("%s to %s: %s", from.Format("15:04:05.000"), time.Now().Format("15:04:05.000"), p.name)
+			o.t.Logf("%s to %s: %s", was.from.Format("15:04:05.000"), was.to.Format("15:04:05.000"), p.name)
 			o.mu.Unlock()
 			if err != nil {
 				o.t.Errorf("%s: %v", p.name, err)

@@ -40,8 +40,10 @@ var reasons = []struct {
 	{"nothing is connected", regexp.MustCompile(`none of its endpoints is connected`)},
 	{"not answered in time", regexp.MustCompile(`(?i)deadline ?exceeded|context canceled`)},
 	{"cut off", regexp.MustCompile(`connection reset|EOF|error reading from server|transport is closing|the client connection is closing`)},
-	{"own sidecar is away", regexp.MustCompile(`dial tcp 127\.0\.0\.1|connect: connection refused`)},
+	{ownAway, regexp.MustCompile(`dial tcp 127\.0\.0\.1|connect: connection refused`)},
 }
+
+const ownAway = "own sidecar is away"
 
 func reasonOf(err error) string {
 	for _, r := range reasons {
@@ -72,7 +74,7 @@ func (o *ordeal) look() {
 	}
 	o.Writes = 0
 	for _, r := range o.registers {
-		o.Writes += len(r.writes)
+		o.Writes += len(slices.DeleteFunc(slices.Clone(r.writes), func(w attempt) bool { return w.acked.IsZero() }))
 		if err := r.check(); err != nil {
 			o.breaks(kept, time.Now(), "%v", err)
 		}
@@ -132,6 +134,10 @@ func (o *ordeal) untrue(c *ordealCaller, made call, reason string) string {
 	switch {
 	case reason == "":
 		return "a reason that is not stated"
+	case !c.never && !o.calm.IsZero() && made.begun.After(o.calm):
+		return "nothing is at fault"
+	case reason == ownAway && !slices.ContainsFunc(o.struck[c.from.Name()], func(s span) bool { return s.from.Before(made.ended) && s.to.After(made.begun) }):
+		return "its own sidecar was not at fault"
 	case reason == "denied" && !c.never && (c.from.App.ID != "cart" || !slices.Contains(o.registers[0].possible(made.begun, made.ended), "without orders")):
 		return "its selection has held the app all the time"
 	case reason == "not found" && !c.never:
@@ -153,6 +159,9 @@ func (o *ordeal) quiet(longer time.Duration) {
 		err := step.well()
 		for ; err != nil && time.Since(begun) < step.limit; err = step.well() {
 			time.Sleep(500 * time.Millisecond)
+		}
+		if o.calm.IsZero() || o.calm.Before(begun) {
+			o.calm = time.Now()
 		}
 		if *step.took = max(*step.took, time.Since(begun)); err != nil {
 			o.breaks(allGreen, time.Now(), "after %s: %v", round(time.Since(begun)), err)
