@@ -29,6 +29,7 @@ var (
 const (
 	striking = 40 * time.Second // how long faults begin in a round
 	atATime  = 3                // faults at most
+	tells    = 5                // that a property did not hold, for each round, at most in a row
 	// recovered is how long after the last fault of a round all calls are answered. That status and check
 	// say so may take for longer, see cleared: they tell of the last minute.
 	recovered = 30 * time.Second
@@ -67,9 +68,10 @@ type ordealReport struct {
 	Faults     map[string]int  `json:"faults"`
 	Writes     int             `json:"writes"` // that were acknowledged
 	LongestGap time.Duration   `json:"longestGap"`
-	Answered   time.Duration   `json:"answered"` // the longest that it took after a round until all calls were
-	Clean      time.Duration   `json:"clean"`    // and until status and check were clean
-	Broken     []broken        `json:"broken"`
+	Answered   time.Duration   `json:"answered"`   // the longest that it took after a round until all calls were
+	Clean      time.Duration   `json:"clean"`      // and until status and check were clean
+	Broken     []broken        `json:"broken"`     // at most tells of a kind in a row
+	Untold     int             `json:"untold"`     // the others
 	Properties map[string]bool `json:"properties"` // whether each held
 }
 
@@ -187,11 +189,16 @@ func (o *ordeal) breaks(property string, at time.Time, format string, args ...an
 	o.t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	alike := func(b broken) bool { return b.Property == property && b.Round == o.Rounds }
+	if o.Properties[property] = false; len(o.Broken) >= tells && slices.IndexFunc(o.Broken[len(o.Broken)-tells:], func(b broken) bool { return !alike(b) }) < 0 {
+		o.Untold++
+		return
+	}
 	b := broken{property, at, o.Rounds, fmt.Sprintf(format, args...)}
 	if still := o.watch.Longest(o.began); still > decisive/2 {
 		b.What += fmt.Sprintf("; in this round the machine stood still for %s", round(still))
 	}
-	o.Broken, o.Properties[property] = append(o.Broken, b), false
+	o.Broken = append(o.Broken, b)
 	o.t.Errorf("%s, seed %d, round %d, at %s: %s does not hold: %s", o.Store, o.Seed, b.Round, at.Format("15:04:05.000"), property, b.What)
 }
 
@@ -210,6 +217,9 @@ func (r *ordealReport) text() string {
 	}
 	for _, b := range r.Broken {
 		fmt.Fprintf(&text, "    round %d, %s: %s\n", b.Round, b.At.Format("15:04:05.000"), b.What)
+	}
+	if r.Untold > 0 {
+		fmt.Fprintf(&text, "    and %d more like these\n", r.Untold)
 	}
 	return text.String()
 }

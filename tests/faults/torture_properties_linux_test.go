@@ -45,6 +45,9 @@ var reasons = []struct {
 
 const ownAway = "own sidecar is away"
 
+// lookedAgain is how long a client of gRPC that was refused for as long as a blow lasts waits until it connects again.
+const lookedAgain = 10 * time.Second
+
 func reasonOf(err error) string {
 	for _, r := range reasons {
 		if r.text.MatchString(err.Error()) {
@@ -134,9 +137,9 @@ func (o *ordeal) untrue(c *ordealCaller, made call, reason string) string {
 	switch {
 	case reason == "":
 		return "a reason that is not stated"
-	case !c.never && !o.calm.IsZero() && made.begun.After(o.calm):
+	case !c.never && !o.calm.IsZero() && made.begun.After(o.calm) && o.watch.Longest(o.calm) < disturbing:
 		return "nothing is at fault"
-	case reason == ownAway && !slices.ContainsFunc(o.struck[c.from.Name()], func(s span) bool { return s.from.Before(made.ended) && s.to.After(made.begun) }):
+	case reason == ownAway && !slices.ContainsFunc(o.struck[c.from.Name()], func(s span) bool { return s.from.Before(made.ended) && s.to.Add(lookedAgain).After(made.begun) }):
 		return "its own sidecar was not at fault"
 	case reason == "denied" && !c.never && (c.from.App.ID != "cart" || !slices.Contains(o.registers[0].possible(made.begun, made.ended), "without orders")):
 		return "its selection has held the app all the time"

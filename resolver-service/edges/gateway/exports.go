@@ -37,6 +37,7 @@ func (e *trafficByExport) join(a *admitted, app catalog.App) {
 	if a.traffic != nil {
 		return
 	}
+	a.app = app
 	e.all.Use(app, func(t *exportTraffic) {
 		a.traffic = t.join()
 	})

@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -167,6 +168,11 @@ func (g *Gateway) serve(ctx context.Context, l net.Listener, only catalog.App) e
 		l.Close()
 		return err
 	}
+	withdrawals, end := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { s.endWithdrawn(withdrawals) })
+	defer watch.Wait()
+	defer end()
 	err = s.acceptFrom(ctx, l)
 	if err != nil {
 		s.drain(0)

@@ -268,6 +268,11 @@ func (s *serving) routeOnceHeard(in greeting) (to destination, refused *refusal)
 // were tried, and hands both to the relay.
 func (s *serving) connect(client relay.Conn, in greeting, to destination, tried *attempt, a *admitted) *refusal {
 	backend, instance, refused := s.dial(in, to, tried)
+	if table, ok := s.cfg.Table.Load(); refused == nil && to.tunnel == "" && ok && !exported(table, to.app) { // meanwhile
+		relay.Reset(backend)
+		s.loads.remove(instance)
+		refused = &refusal{reason: unknownName, app: to.app, revision: table.Revision}
+	}
 	if refused != nil {
 		refused.host, refused.stream = in.host, in.stream
 		return refused

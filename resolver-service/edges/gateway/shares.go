@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"sync"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // admitted is one accepted connection, and everything that it is counted by until it ends.
@@ -18,6 +20,7 @@ type admitted struct {
 	plain    bool           // HTTP/2 without TLS
 	key      uint64         // of its ClientHello, among those in flight; 0 for none
 	instance string         // among the loads; "" for none
+	app      catalog.App    // of this cluster; zero until an instance is chosen
 	traffic  *exportTraffic // nil until an instance of an app is chosen
 	left     bool           // it counts no more; guarded by shares.mu
 }

@@ -85,6 +85,17 @@ func (r *Copy) run(p *copiedPair) {
 	p.owner.Closed()
 }
 
+// End is [Relay.End].
+func (r *Copy) End(over func(Owner) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.pairs {
+		if over(p.owner) {
+			p.reset()
+		}
+	}
+}
+
 // Close is [Relay.Close].
 func (r *Copy) Close() {
 	r.mu.Lock()

@@ -72,6 +72,13 @@ func (r *Epoll) Pass(client, backend *net.TCPConn, owner Owner) {
 	owner.Closed()
 }
 
+// End is [Relay.End].
+func (r *Epoll) End(over func(Owner) bool) {
+	for _, l := range r.loops {
+		l.Post(func() { l.end(over) })
+	}
+}
+
 // Close is [Relay.Close].
 func (r *Epoll) Close() {
 	for _, l := range r.loops {

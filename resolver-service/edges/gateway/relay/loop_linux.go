@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -254,6 +255,18 @@ func (l *Loop) note(events []unix.EpollEvent, ready []*pair) []*pair {
 		}
 	}
 	return ready
+}
+
+// end resets the pairs of owners that are over.
+func (l *Loop) end(over func(Owner) bool) {
+	l.mu.Lock()
+	all := slices.Clone(l.pairs)
+	l.mu.Unlock()
+	for _, p := range all {
+		if p != nil && over(p.owner) {
+			l.release(p, ResetFD)
+		}
+	}
 }
 
 // release closes a pair's descriptors and forgets it.

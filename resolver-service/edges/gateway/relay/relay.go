@@ -24,6 +24,9 @@ type Relay interface {
 	// Pass takes both connections over and returns at once. It tells the owner when the pair
 	// has ended, which may be before Pass returns. Any goroutine calls it.
 	Pass(client, backend *net.TCPConn, owner Owner)
+	// End resets the pairs of owners that are over, soon after it returns. over must not block. Any
+	// goroutine calls it.
+	End(over func(Owner) bool)
 	// Close resets every pair, ends the relay's goroutines and waits for them. Call it once.
 	// A later Pass closes its connections.
 	Close()
