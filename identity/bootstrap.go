@@ -110,8 +110,8 @@ func VerifyBootstrap(m *Bootstrap, namespace, cluster string, by catalog.Trust, 
 // Authority returns the roots, in PEM, that the own certificate chains to, and its trust domain:
 // what another cluster needs to verify it. Other roots of this process are not among them, since
 // they may be another cluster's.
-func (s *Source) Authority() (roots []byte, domain string, err error) {
-	m, err := s.usable()
+func (c *credential) Authority() (roots []byte, domain string, err error) {
+	m, err := c.usable()
 	if err != nil {
 		return nil, "", err
 	}
@@ -122,8 +122,8 @@ func (s *Source) Authority() (roots []byte, domain string, err error) {
 }
 
 // Anchors returns all roots of this process in PEM, also those that came from other clusters.
-func (s *Source) Anchors() ([]byte, error) {
-	m, err := s.usable()
+func (c *credential) Anchors() ([]byte, error) {
+	m, err := c.usable()
 	if err != nil {
 		return nil, err
 	}

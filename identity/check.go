@@ -35,8 +35,8 @@ var ErrOtherSentry = errors.New("another Sentry")
 
 // CheckSentry connects to Sentry, if the identity is from there, and checks who answers. It asks
 // for no certificate.
-func (s *Source) CheckSentry(ctx context.Context) error {
-	o, ok := s.origin.(*sentryOrigin)
+func (c *credential) CheckSentry(ctx context.Context) error {
+	o, ok := c.origin.(*sentryOrigin)
 	if !ok {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (s *Source) CheckSentry(ctx context.Context) error {
 }
 
 // HasSentry tells whether the identity is from Dapr's Sentry.
-func (s *Source) HasSentry() bool {
-	_, ok := s.origin.(*sentryOrigin)
+func (c *credential) HasSentry() bool {
+	_, ok := c.origin.(*sentryOrigin)
 	return ok
 }

@@ -37,8 +37,8 @@ func (s *Source) ownRoots() (roots, error) {
 }
 
 // Vouching are the fingerprints of those of the own roots that the own certificate chains to.
-func (s *Source) Vouching() (all []string) {
-	if m, ok := s.current.Load(); ok {
+func (c *credential) Vouching() (all []string) {
+	if m, ok := c.current.Load(); ok {
 		for _, root := range m.vouching {
 			all = append(all, Fingerprint(root))
 		}

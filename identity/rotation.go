@@ -115,16 +115,16 @@ func Chain(ctx context.Context) []*x509.Certificate {
 }
 
 // OwnChain is the own certificate with those below its root; nil if there is none.
-func (s *Source) OwnChain() []*x509.Certificate {
-	if m, ok := s.current.Load(); ok {
+func (c *credential) OwnChain() []*x509.Certificate {
+	if m, ok := c.current.Load(); ok {
 		return parseChain(m.cert.Certificate)
 	}
 	return nil
 }
 
 // SignedBy are the fingerprints of those of the own roots that a chain leads to now.
-func (s *Source) SignedBy(chain []*x509.Certificate) (all []string) {
-	if m, ok := s.current.Load(); ok {
+func (c *credential) SignedBy(chain []*x509.Certificate) (all []string) {
+	if m, ok := c.current.Load(); ok {
 		signing, _ := m.roots.signing(chain, time.Now())
 		for _, root := range signing {
 			all = append(all, Fingerprint(root))

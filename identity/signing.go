@@ -27,8 +27,8 @@ const MaxRequest = 16 << 10
 // Sign has this process' Sentry sign a PKCS #10 request in PEM for another app, and returns the
 // certificate in PEM, leaf first. token makes what proves to Sentry's JWKS validator that the app
 // may have it, for an audience and a subject; nil where Sentry asks for nothing.
-func (s *Source) Sign(ctx context.Context, id ID, csr []byte, token func(audience, subject string) (string, error)) ([]byte, error) {
-	own, ok := s.origin.(*sentryOrigin)
+func (c *credential) Sign(ctx context.Context, id ID, csr []byte, token func(audience, subject string) (string, error)) ([]byte, error) {
+	own, ok := c.origin.(*sentryOrigin)
 	if !ok {
 		return nil, ErrSignsNothing
 	}
@@ -72,8 +72,8 @@ func (s *Source) Sign(ctx context.Context, id ID, csr []byte, token func(audienc
 }
 
 // HasToken tells whether a token of the own app's goes to Sentry, which then signs for no other.
-func (s *Source) HasToken() bool {
-	o, ok := s.origin.(*sentryOrigin)
+func (c *credential) HasToken() bool {
+	o, ok := c.origin.(*sentryOrigin)
 	return ok && (o.cfg.Token != "" || o.cfg.TokenFile != "")
 }
 

@@ -62,10 +62,10 @@ func (s *Source) Trusted() []Trusted {
 }
 
 // Own returns the own certificate and roots. Its cost does not depend on the number of peers.
-func (s *Source) Own() (all []Trusted) {
-	if m, ok := s.current.Load(); ok {
+func (c *credential) Own() (all []Trusted) {
+	if m, ok := c.current.Load(); ok {
 		own := trusted(OwnCertificate, "", m.cert.Leaf)
-		own.NotAfter, own.Err = m.ends.NotAfter, s.Err() // of the renewal
+		own.NotAfter, own.Err = m.ends.NotAfter, c.Err() // of the renewal
 		all = append(all, own)
 		for _, root := range m.roots {
 			all = append(all, trusted(OwnRoot, "", root))
