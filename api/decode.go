@@ -55,9 +55,9 @@ func decodeJSON(path string, key catalog.Key, data []byte) (catalog.Object, Erro
 const MaxObjectBytes = 4 << 20
 
 // decodeObject reads and checks one object, and sets the report's key as soon as it
-// can be told. It returns nil if there is any mistake. written says that the node's
+// can be told. It returns nil if there is any mistake. asWritten says that the node's
 // lines are those of a file that a user wrote.
-func decodeObject(root *strict.Node, r *strict.Report, written bool) catalog.Object {
+func decodeObject(root *strict.Node, r *strict.Report, asWritten bool) catalog.Object {
 	r.Key = catalog.Key{}
 	if root.Kind != strict.Map {
 		r.Add(root.At, "", "is "+root.Kind.String()+" where an object is wanted", "begin with apiVersion, kind, metadata and spec")
@@ -73,7 +73,7 @@ func decodeObject(root *strict.Node, r *strict.Report, written bool) catalog.Obj
 	if r.Full() {
 		return nil
 	}
-	v := validator{report: r, root: root, written: written}
+	v := validator{written{report: r, root: root, asWritten: asWritten}}
 	obj := v.object(m)
 	if len(r.Errors) > 0 {
 		return nil

@@ -57,7 +57,7 @@ func (v *validator) caller(m *v1alpha1.Metadata) catalog.App {
 
 // lines says where each endpoint begins.
 func (v *validator) lines(s *catalog.AppEndpoints) {
-	if !v.written {
+	if !v.asWritten {
 		canonicalLines(s)
 		return
 	}
@@ -169,7 +169,7 @@ func (v *validator) names(s *catalog.AppEndpoints, first map[catalog.App]int) {
 }
 
 // choice is 0 for the first of two words and 1 for the second; 0 where there is none.
-func (v *validator) choice(s, path, first, second string) int {
+func (w *written) choice(s, path, first, second string) int {
 	switch s {
 	case "", first:
 		return 0
@@ -180,7 +180,7 @@ func (v *validator) choice(s, path, first, second string) int {
 	if name := strict.Nearest(s, []string{first, second}); name != "" {
 		fix = fmt.Sprintf("did you mean %q?", name)
 	}
-	v.refuse(path, fmt.Sprintf("%q is not known", strict.Shorten(s)), fix)
+	w.refuse(path, fmt.Sprintf("%q is not known", strict.Shorten(s)), fix)
 	return 0
 }
 

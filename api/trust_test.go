@@ -91,7 +91,7 @@ func FuzzRoots(f *testing.F) {
 	f.Add(apitest.EastRoot[:100] + apitest.Key)
 	f.Add("-----BEGIN CERTIFICATE-----\nProc-Type: 4,ENCRYPTED\n\nAAAA\n-----END CERTIFICATE-----\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		v := clusterValidator{&validator{report: &strict.Report{}}}
+		v := clusterValidator{&validator{written{report: &strict.Report{}}}}
 		roots := v.roots("spec.trust.roots", text)
 		if (roots == "") != (len(v.report.Errors) > 0) {
 			t.Fatalf("%q and the errors %v", roots, v.report.Errors)

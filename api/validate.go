@@ -26,10 +26,13 @@ const (
 
 // validator turns a message into a value of package catalog, and reports what the
 // descriptors can't know.
-type validator struct {
-	report  *strict.Report
-	root    *strict.Node // nil for a message that was not read from text
-	written bool         // lines are those of root, not those of the canonical YAML
+type validator struct{ written }
+
+// written is the text that a message was read from, and what is reported of it.
+type written struct {
+	report    *strict.Report
+	root      *strict.Node // nil for a message that was not read from text
+	asWritten bool         // lines are those of root, not those of the canonical YAML
 }
 
 func (v *validator) object(m proto.Message) catalog.Object {
@@ -48,27 +51,27 @@ func (v *validator) object(m proto.Message) catalog.Object {
 	return nil
 }
 
-func (v *validator) refuse(path, what, fix string) {
-	v.report.Add(v.position(path), path, what, fix)
+func (w *written) refuse(path, what, fix string) {
+	w.report.Add(w.position(path), path, what, fix)
 }
 
-func (v *validator) position(path string) strict.Position {
-	if v.root == nil {
+func (w *written) position(path string) strict.Position {
+	if w.root == nil {
 		return strict.Position{}
 	}
-	return v.root.Find(path).At
+	return w.root.Find(path).At
 }
 
 // written by a user, though perhaps not as it should be: then that was reported.
-func (v *validator) there(path string) bool {
+func (w *written) there(path string) bool {
 	parent, name := "", path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		parent, name = path[:i], path[i+1:]
 	}
-	if v.root == nil {
+	if w.root == nil {
 		return false
 	}
-	n := v.root
+	n := w.root
 	if parent != "" {
 		n = n.Find(parent)
 	}
@@ -76,26 +79,26 @@ func (v *validator) there(path string) bool {
 }
 
 // blank tells whether a list or a mapping was written with nothing in it.
-func (v *validator) blank(path string) bool {
-	if v.root == nil {
+func (w *written) blank(path string) bool {
+	if w.root == nil {
 		return true
 	}
-	n := v.root.Find(path)
+	n := w.root.Find(path)
 	return (n.Kind == strict.List || n.Kind == strict.Map) && len(n.Children) == 0
 }
 
 // required reports a field with no value, and tells whether there is one.
-func (v *validator) required(value, path, fix string) bool {
-	if value == "" && !v.there(path) {
-		v.refuse(path, "is missing", fix)
+func (w *written) required(value, path, fix string) bool {
+	if value == "" && !w.there(path) {
+		w.refuse(path, "is missing", fix)
 	}
 	return value != ""
 }
 
 // check reports a name that can't be carried. Where there is none, that was reported.
-func (v *validator) check(err error, path, fix string) bool {
+func (w *written) check(err error, path, fix string) bool {
 	if err != nil {
-		v.refuse(path, err.Error(), fix)
+		w.refuse(path, err.Error(), fix)
 	}
 	return err == nil
 }
@@ -116,23 +119,23 @@ func (v *validator) app(m *v1alpha1.Metadata) catalog.App {
 	return a
 }
 
-func (v *validator) spec(there bool, fix string) {
-	if !there && !v.there("spec") {
-		v.refuse("spec", "is missing", fix)
+func (w *written) spec(there bool, fix string) {
+	if !there && !w.there("spec") {
+		w.refuse("spec", "is missing", fix)
 	}
 }
 
-func (v *validator) atMost(path string, n, most int, fix string) bool {
+func (w *written) atMost(path string, n, most int, fix string) bool {
 	if n > most {
-		v.refuse(path, fmt.Sprintf("has %d items; at most %d are taken", n, most), fix)
+		w.refuse(path, fmt.Sprintf("has %d items; at most %d are taken", n, most), fix)
 	}
 	return n <= most
 }
 
 // source is where the object begins.
-func (v *validator) source() catalog.Source {
-	if v.written {
-		return catalog.Source{File: v.report.File, Line: int(v.root.At.Line)}
+func (w *written) source() catalog.Source {
+	if w.asWritten {
+		return catalog.Source{File: w.report.File, Line: int(w.root.At.Line)}
 	}
 	return catalog.Source{Line: 1}
 }
@@ -273,13 +276,13 @@ func (v *validator) networkRanges(texts []string, network string) (all []netip.P
 }
 
 // duration reads a length of time from min to max.
-func (v *validator) duration(path, s string, min, max time.Duration) time.Duration {
+func (w *written) duration(path, s string, min, max time.Duration) time.Duration {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		v.refuse(path, fmt.Sprintf("%q is not a length of time", strict.Shorten(s)), "write one such as \"10s\" or \"1m30s\"")
+		w.refuse(path, fmt.Sprintf("%q is not a length of time", strict.Shorten(s)), "write one such as \"10s\" or \"1m30s\"")
 	case d < min || d > max || strings.HasPrefix(s, "-"):
-		v.refuse(path, fmt.Sprintf("%s is out of bounds", d), fmt.Sprintf("write one from %s to %s", min, max))
+		w.refuse(path, fmt.Sprintf("%s is out of bounds", d), fmt.Sprintf("write one from %s to %s", min, max))
 	}
 	return d
 }

@@ -38,22 +38,22 @@ func (c *Config) defaultReplica() {
 
 // sharedSettings is what all replicas of one cluster have in common, and those of another cluster
 // that has its name by mistake most likely have not.
-func (s *Service) sharedSettings() map[string]string {
+func (c *Config) sharedSettings(own *identity.Source) map[string]string {
 	all := map[string]string{
-		"domain": s.cfg.Domain, "network": s.cfg.Network, "defaultSelection": s.cfg.DefaultSelection, "guard": s.cfg.Guard,
-		"selectionIsConsent": fmt.Sprint(s.cfg.SelectionIsConsent),
-		"declared":           fmt.Sprintf("annotations: %t, sidecars: %t", s.cfg.Declared.Annotations, s.cfg.Declared.Sidecars), "store": s.cfg.Store.Name(),
+		"domain": c.Domain, "network": c.Network, "defaultSelection": c.DefaultSelection, "guard": c.Guard,
+		"selectionIsConsent": fmt.Sprint(c.SelectionIsConsent),
+		"declared":           fmt.Sprintf("annotations: %t, sidecars: %t", c.Declared.Annotations, c.Declared.Sidecars), "store": c.Store.Name(),
 	}
-	if s.identity.Insecure() {
+	if own.Insecure() {
 		all["identity"] = "insecure"
 		return all
 	}
 	all["identity"] = "by certificate"
-	if id, ok := s.identity.ID(); ok {
+	if id, ok := own.ID(); ok {
 		all["trust domain"] = id.TrustDomain
 	}
 	var roots []string
-	for _, t := range s.identity.Own() {
+	for _, t := range own.Own() {
 		if t.Use == identity.OwnRoot {
 			roots = append(roots, t.Fingerprint[:min(len(t.Fingerprint), 16)])
 		}

@@ -239,7 +239,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
-	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, s.sharedSettings, s.log); err != nil {
+	if err := s.sources.build(s.cfg, s.feed, s.topology, s.destinations, func() map[string]string { return s.cfg.sharedSettings(s.identity) }, s.log); err != nil {
 		return err
 	}
 	if s.sources.kubernetes != nil {

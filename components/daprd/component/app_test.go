@@ -139,7 +139,7 @@ func TestAnInstanceDrainsWhileItsAppCantTakeCalls(t *testing.T) {
 				app.checks, app.interval, app.threshold = checks, 100*time.Millisecond, 2
 				service := servicetest.Start(t)
 				c, o := sidecarOf(t, service, checkout, 50001), newSidecar(t)
-				o.component.SetApp(app)
+				o.component.App = app
 				if err := o.start(t, orders, 50002, withService(service)); err != nil {
 					t.Fatal(err)
 				}

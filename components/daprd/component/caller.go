@@ -113,7 +113,7 @@ func (c *Component) cleanCallback(md metadata.MD, invoked bool) metadata.MD {
 	}
 	maps.DeleteFunc(md, func(name string, _ []string) bool { return isReserved(name) })
 	if invoked {
-		md = metadata.Join(md, metadata.Pairs(told[toldApp], c.self.ID, told[toldNamespace], c.self.Namespace, invoke.CalleeIDHeader, c.self.ID))
+		md = metadata.Join(md, metadata.Pairs(told[toldApp], c.Self.ID, told[toldNamespace], c.Self.Namespace, invoke.CalleeIDHeader, c.Self.ID))
 	}
 	return md
 }

@@ -87,7 +87,7 @@ func (c *Component) asCalled(t *testing.T, ctx context.Context, method string, p
 
 // asked is a component whose app asks for its callers' certificates.
 func asked(c *Component) *Component {
-	c.guard.Store(&guard{self: c.self, tells: true})
+	c.guard.Store(&guard{self: c.Self, tells: true})
 	return c
 }
 
@@ -98,8 +98,8 @@ func TestAProxiedCallSaysWhoCallsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := asked(&Component{self: orders})
-	plain := &Component{self: orders, plainText: true}
+	c := asked(&Component{Self: orders})
+	plain := &Component{Self: orders, PlainText: true}
 	mallory := calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})
 	own := peer.NewContext(t.Context(), &peer.Peer{})
 	truth := metadata.Pairs("dapr-caller-app-id", "mallory", "dapr-caller-namespace", "shop", "isthmus-caller", mallorysCertificate, "x-other", "a", "dapr-callee-app-id", "orders")
@@ -148,7 +148,7 @@ func TestCarriedHeadersSayWhoCallsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := asked(&Component{self: orders})
+	c := asked(&Component{Self: orders})
 	ctx := calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})
 	carried := func() map[string]*internals.ListStringValue {
 		headers := map[string]*internals.ListStringValue{
@@ -198,7 +198,7 @@ func TestCarriedHeadersSayWhoCallsOnce(t *testing.T) {
 // The middleware sees what comes by no peer's connection.
 func TestTheAppsOwnCallsSayWhoCallsOnce(t *testing.T) {
 	c := newSidecar(t).component
-	c.SetSelf(orders)
+	c.Self = orders
 	byHTTP := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{})
 	for what, call := range map[string]struct {
 		ctx  context.Context
@@ -230,7 +230,7 @@ func TestOneValidTraceContextGoesOn(t *testing.T) {
 	const good, binary = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "\x00\x00\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c\x01\xb7\xad\x6b\x71\x69\x20\x33\x31\x02\x01"
 	spans := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: 1})
 	const ours = "00-01000000000000000000000000000000-0200000000000000-01"
-	c := &Component{self: orders}
+	c := &Component{Self: orders}
 	for _, call := range []struct {
 		what   string
 		traced bool
@@ -275,7 +275,7 @@ func BenchmarkGuardTellsWhoCalls(b *testing.B) {
 	service := servicetest.Start(b)
 	sidecarOf(b, service, checkout, 50001)
 	c := guarded(b, service).component
-	c.SetSelf(orders)
+	c.Self = orders
 	ctx := calledBy(b, authority, checkout)
 	for c.guard.Load().caller(ctx).Admit(ctx) != nil { // until the service has told of the caller
 		time.Sleep(time.Millisecond)
@@ -315,7 +315,7 @@ func TestAnHTTPAppHearsOfACertificateFromTheMiddleware(t *testing.T) {
 	}
 	ctx := calledBy(t, authority, catalog.App{Namespace: "shop", ID: "mallory"})
 	for _, app := range []*App{{}, {grpc: true}} {
-		c := asked(&Component{self: orders, app: app})
+		c := asked(&Component{Self: orders, App: app})
 		m := &internals.InternalInvokeRequest{Metadata: map[string]*internals.ListStringValue{"Isthmus-Caller": {Values: []string{"admin"}}}}
 		c.asCalled(t, daprds(ctx, "user-agent", "x"), "/dapr.proto.internals.v1.ServiceInvocation/CallLocal", false, m)
 		want := map[bool][]string{true: {mallorysCertificate}}[app.grpc]
@@ -336,7 +336,7 @@ func TestAnHTTPAppHearsOfACertificateFromTheMiddleware(t *testing.T) {
 
 // daprd makes headers of a message's metadata, and of those by which an app calls itself over HTTP.
 func TestAGRPCAppHearsFromNobodyElseWhoCalls(t *testing.T) {
-	c := &Component{self: orders, app: &App{grpc: true}}
+	c := &Component{Self: orders, App: &App{grpc: true}}
 	forged := func() metadata.MD {
 		md := metadata.Pairs("x-other", "a", passed, "guess")
 		for _, name := range spellings() {

@@ -33,16 +33,18 @@ const drainTimeout = 2 * time.Second
 
 // Component makes daprd's resolvers and keeps those in use. daprd makes a new one each time it
 // reloads its configuration.
+//
+// Its fields are set before it is registered.
 type Component struct {
-	log       *slog.Logger
-	dialer    *dial.Dialer
-	self      catalog.App
-	plainText bool
-	app       *App // nil if no app takes calls
-	stores    []open.Kind
-	create    func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
+	Self      catalog.App // the app behind the sidecar
+	App       *App        // how its health is asked for; nil if no app takes calls
+	PlainText bool        // calls between this sidecar and others are, since its mTLS is off
+	Stores    []open.Kind // kinds of config store with a server that a sidecar can read
 
-	without []part // of Isthmus, in this daprd
+	log     *slog.Logger
+	dialer  *dial.Dialer
+	create  func(name, version, logName string) (nr.Resolver, error) // Dapr's own resolvers
+	without parts                                                    // of Isthmus, in this daprd
 
 	listenForSignals func() // called once a resolver is in use
 
@@ -59,19 +61,6 @@ type Component struct {
 func New(log *slog.Logger, dialer *dial.Dialer) *Component {
 	return &Component{log: log, dialer: dialer, listenForSignals: func() {}}
 }
-
-// SetSelf names the app behind the sidecar.
-func (c *Component) SetSelf(self catalog.App) { c.self = self }
-
-// SetApp sets the app behind the sidecar; nil if no app takes calls.
-func (c *Component) SetApp(app *App) { c.app = app }
-
-// SetPlainText says whether calls between this sidecar and others are plain text, since its mTLS is
-// off.
-func (c *Component) SetPlainText(plainText bool) { c.plainText = plainText }
-
-// SetStores sets the kinds of config store with a server that a sidecar can read.
-func (c *Component) SetStores(stores []open.Kind) { c.stores = stores }
 
 // Register adds the component to Dapr's name resolvers. Without a resolver service the component
 // uses one of the others for this cluster's apps.

@@ -206,7 +206,7 @@ func TestASidecarIsNoRelay(t *testing.T) {
 	service := servicetest.Start(t)
 	sidecarOf(t, service, checkout, 50001)
 	plain := newSidecar(t)
-	plain.component.SetPlainText(true)
+	plain.component.PlainText = true
 	if err := plain.start(t, orders, 50003, withService(service)); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func (s *sidecar) relays(t *testing.T, what string, ctx context.Context, to cata
 
 func TestWithoutMTLSNobodyIsKnown(t *testing.T) {
 	c := newSidecar(t)
-	c.component.SetPlainText(true)
+	c.component.PlainText = true
 	if err := c.start(t, orders, 50002, withService(servicetest.Start(t))); err != nil {
 		t.Fatal(err)
 	}

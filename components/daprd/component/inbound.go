@@ -70,8 +70,8 @@ type inbound struct {
 
 // inbound reads who makes a call.
 func (c *Component) inbound(ctx context.Context) *inbound {
-	in := &inbound{self: c.self, grpc: c.app != nil && c.app.grpc}
-	_, in.bridge = c.self.BridgeCluster()
+	in := &inbound{self: c.Self, grpc: c.App != nil && c.App.grpc}
+	_, in.bridge = c.Self.BridgeCluster()
 	p, overGRPC := peer.FromContext(ctx)
 	if overGRPC {
 		if id, ok := grpccredentials.PeerIDFromPeer(p); ok {
@@ -85,12 +85,12 @@ func (c *Component) inbound(ctx context.Context) *inbound {
 			}
 			return in
 		}
-		if c.plainText {
+		if c.PlainText {
 			return in
 		}
 	}
 	in.own = true
-	in.values[toldApp], in.values[toldNamespace] = c.self.ID, c.self.Namespace
+	in.values[toldApp], in.values[toldNamespace] = c.Self.ID, c.Self.Namespace
 	return in
 }
 
@@ -105,7 +105,7 @@ func (c *Component) describe(ctx context.Context, in *inbound, caller identity.I
 		cluster = g.caller(ctx).Home()
 	}
 	told := identity.DescribeCaller(caller, cluster)
-	if c.app != nil && !c.app.grpc {
+	if c.App != nil && !c.App.grpc {
 		in.certificate = told
 	} else {
 		in.values[toldCertificate] = told

@@ -42,18 +42,18 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 	isthmus := nameresolution.New(nameresolution.Options{
 		Logger:          r.log,
 		Version:         version(),
-		Runtime:         r.component.runtime(),
-		PlainText:       r.component.plainText,
-		Unguarded:       !r.component.has(guardPart),
+		Runtime:         r.component.without.runtime(),
+		PlainText:       r.component.PlainText,
+		Unguarded:       !r.component.without.has(guardPart),
 		TrustAnchors:    []byte(os.Getenv(consts.TrustAnchorsEnvVar)), // which is where daprd has them from
 		SpanFromContext: utils.SpanFromContext,
 		Health: func(ctx context.Context, turn func(error)) {
 			awaitReady(ctx, md.Instance)
-			r.component.app.follow(ctx, turn)
+			r.component.App.follow(ctx, turn)
 		},
 		Made:   r.component.dialer.Made,
 		Tap:    r.component.dialer.Tap,
-		Stores: r.component.stores,
+		Stores: r.component.Stores,
 		Local: func(name, version string, configuration any) (nameresolution.LocalResolver, error) {
 			l, err := r.component.local(ctx, name, version, configuration, md.Instance)
 			if err != nil {
@@ -62,7 +62,7 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 			return l, nil
 		},
 	})
-	r.component.logLost(r.log)
+	r.component.without.logLost(r.log)
 	self := catalog.App{Namespace: md.Instance.Namespace, ID: md.Instance.AppID}
 	err := isthmus.Init(ctx, md.Configuration, nameresolution.Instance{
 		App:     self,
@@ -73,8 +73,8 @@ func (r *resolver) Init(ctx context.Context, md nr.Metadata) error {
 		r.initErr = fmt.Errorf("%w: %w; correct this and restart daprd", errNotStarted, err)
 		return err
 	}
-	r.isthmus, r.direct = isthmus, !r.component.has(dialerPart)
-	r.guard = &guard{self: self, port: md.Instance.DaprInternalPort, of: isthmus.Guard(), tells: isthmus.TellsCaller(), plainText: r.component.plainText}
+	r.isthmus, r.direct = isthmus, !r.component.without.has(dialerPart)
+	r.guard = &guard{self: self, port: md.Instance.DaprInternalPort, of: isthmus.Guard(), tells: isthmus.TellsCaller(), plainText: r.component.PlainText}
 	r.drained = make(chan struct{})
 	r.stopDrain = context.AfterFunc(ctx, r.drainAtEnd)
 	r.component.dialer.Use(r.isthmus)

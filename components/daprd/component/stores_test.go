@@ -14,7 +14,7 @@ func TestTheStoresThatASidecarCanRead(t *testing.T) {
 		"consul":    `store.consul.adress: unknown field; did you mean "address"?`,
 	} {
 		s := newSidecar(t)
-		s.component.SetStores([]open.Kind{open.Of("consul", consul.Open)})
+		s.component.Stores = []open.Kind{open.Of("consul", consul.Open)}
 		err := s.start(t, orders, 50002, map[string]any{
 			"cluster": "west", "store": map[string]any{kind: map[string]any{"adress": "http://127.0.0.1:8500"}}, "local": map[string]any{"component": "mdns"},
 		})

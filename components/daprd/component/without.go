@@ -11,6 +11,9 @@ type part struct {
 	err  error // nil: its program wants none
 }
 
+// parts are what one daprd is without.
+type parts []part
+
 const (
 	dialerPart = "dialer"
 	guardPart  = "guard"
@@ -30,13 +33,13 @@ func (c *Component) WithoutDialer(err error) { c.without = append(c.without, par
 func (c *Component) WithoutGuard(err error) { c.without = append(c.without, part{guardPart, err}) }
 
 // has tells whether this daprd has a part.
-func (c *Component) has(name string) bool {
-	return !slices.ContainsFunc(c.without, func(p part) bool { return p.name == name })
+func (all parts) has(name string) bool {
+	return !slices.ContainsFunc(all, func(p part) bool { return p.name == name })
 }
 
 // logLost logs what is lost by no choice of the program's.
-func (c *Component) logLost(log *slog.Logger) {
-	for _, p := range c.without {
+func (all parts) logLost(log *slog.Logger) {
+	for _, p := range all {
 		if p.err != nil {
 			log.Error(losses[p.name]+"; build daprd with the version of gRPC that the go.mod of Isthmus names", "err", p.err)
 		}
@@ -44,9 +47,9 @@ func (c *Component) logLost(log *slog.Logger) {
 }
 
 // runtime is what operators read of this daprd: its version, and what it is without.
-func (c *Component) runtime() string {
+func (all parts) runtime() string {
 	text, before := runtimeVersion(), " without "
-	for _, p := range c.without {
+	for _, p := range all {
 		text += before + p.name
 		before = " and "
 	}

@@ -78,19 +78,19 @@ func TestWhatIsLostIsSaidInTheLogAndToOperators(t *testing.T) {
 	var out bytes.Buffer
 	log := Logger(daprLogger(t, &out))
 	c.WithoutDialer(nil)
-	c.logLost(log)
+	c.without.logLost(log)
 	if out.Len() > 0 {
 		t.Errorf("a program that wants no dialer gets an error: %s", out.String())
 	}
-	if got := c.runtime(); !strings.HasSuffix(got, " without dialer") {
+	if got := c.without.runtime(); !strings.HasSuffix(got, " without dialer") {
 		t.Errorf("operators read %q", got)
 	}
 	c.WithoutGuard(errors.New("no hook"))
-	c.logLost(log)
+	c.without.logLost(log)
 	if got := out.String(); !strings.Contains(got, losses[guardPart]) || !strings.Contains(got, "no hook") || !strings.Contains(got, `"level":"error"`) {
 		t.Errorf("the log says %s", got)
 	}
-	if got := c.runtime(); !strings.HasSuffix(got, " without dialer and guard") {
+	if got := c.without.runtime(); !strings.HasSuffix(got, " without dialer and guard") {
 		t.Errorf("operators read %q", got)
 	}
 }

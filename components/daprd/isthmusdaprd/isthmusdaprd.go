@@ -63,10 +63,10 @@ func Register(o Options) (stop func(), err error) {
 	} else if err := isthmus.RegisterInterceptors(); err != nil {
 		isthmus.WithoutGuard(err)
 	}
-	isthmus.SetStores(o.Stores)
-	isthmus.SetSelf(component.SelfFromArgs(os.Args))
-	isthmus.SetApp(component.AppFromArgs(os.Args))
-	isthmus.SetPlainText(component.PlainTextFromArgs(os.Args))
+	isthmus.Stores = o.Stores
+	isthmus.Self = component.SelfFromArgs(os.Args)
+	isthmus.App = component.AppFromArgs(os.Args)
+	isthmus.PlainText = component.PlainTextFromArgs(os.Args)
 	isthmus.Register(nameresolution.DefaultRegistry)
 	isthmus.RegisterGuard(http.DefaultRegistry)
 	isthmus.RegisterCaller(http.DefaultRegistry)
