@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/dapr/components-contrib/configuration"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // withClouds tells whether this build has the clients of clouds.
@@ -21,4 +22,12 @@ func connectKubernetes(settings) (engine, error) { return nil, errLeftOut }
 
 func connectAzure(context.Context, settings) (engine, error) { return nil, errLeftOut }
 
-func useAWS(context.Context, settings, *postgres) error { return errLeftOut }
+func checkCloud(component) error { return errLeftOut }
+
+func useCloud(context.Context, settings, *pgxpool.Config) error { return errLeftOut }
+
+func entraID(context.Context, component) (user, password string, err error) {
+	return "", "", errLeftOut
+}
+
+func deniedByCloud(error) bool { return false }

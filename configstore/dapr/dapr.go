@@ -223,17 +223,12 @@ func (s *Store) release(l *lease) {
 }
 
 // renew has a new engine made, after a failure, if the component or a secret of it is
-// another by now, or the engine will not do any more. Otherwise it is kept: its client
-// connects again by itself.
-func (s *Store) renew(l *lease, why error) {
-	spent, ok := l.engine.(interface{ spent(error) bool })
-	if !ok || !spent.spent(why) {
-		c, err := s.load()
-		if was := l.settings.component; err != nil || c.kubeconfig == was.kubeconfig && maps.Equal(c.properties, was.properties) {
-			return
-		}
+// another by now. Otherwise it is kept: its client connects again by itself.
+func (s *Store) renew(l *lease) {
+	c, err := s.load()
+	if was := l.settings.component; err == nil && (c.kubeconfig != was.kubeconfig || !maps.Equal(c.properties, was.properties)) {
+		s.retire(l)
 	}
-	s.retire(l)
 }
 
 // closeTimeout is how long Close waits for connections to be ended in good manners.

@@ -87,7 +87,7 @@ func (s settings) logger() *daprLogger { return &daprLogger{log: s.log, scrub: s
 func connect(ctx context.Context, s settings) (engine, error) {
 	switch s.component.kind {
 	case kindRedis:
-		return connectRedis(ctx, s)
+		return connectRedis(s)
 	case kindPostgres:
 		return connectPostgres(ctx, s)
 	case kindKubernetes:

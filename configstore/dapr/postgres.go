@@ -1,11 +1,14 @@
 package dapr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	pgauth "github.com/dapr/components-contrib/common/authentication/postgresql"
 	"github.com/dapr/kit/metadata"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -26,16 +28,66 @@ type postgres struct {
 	pool    *pgxpool.Config
 	table   pgx.Identifier
 	channel string // of NOTIFY; empty where there is none
-	auth    pgauth.PostgresAuthMetadata
+	cloud   bool   // each connection logs on by a token of a cloud
 }
 
-// postgresMetadata has the settings that Dapr's store has beside those of the connection.
-type postgresMetadata struct {
-	pgauth.PostgresAuthMetadata `mapstructure:",squash"`
-	ConfigTable                 string        `mapstructure:"table"`
-	NotifyChannel               string        `mapstructure:"notifyChannel" mapstructurealiases:"pgNotifyChannel"`
-	Timeout                     time.Duration `mapstructure:"timeout" mapstructurealiases:"timeoutInSeconds"`
-	MaxIdleTimeoutOld           time.Duration `mapstructure:"connMaxIdleTime"`
+// postgresSettings are the properties of Dapr's component.
+type postgresSettings struct {
+	ConnectionString      string        `mapstructure:"connectionString" mapstructurealiases:"url"`
+	Host                  string        `mapstructure:"host"` // this and others say otherwise than the string
+	HostAddr              string        `mapstructure:"hostaddr"`
+	Port                  string        `mapstructure:"port"`
+	Database              string        `mapstructure:"database"`
+	User                  string        `mapstructure:"user"`
+	Password              string        `mapstructure:"password"`
+	SSLRootCert           string        `mapstructure:"sslRootCert"`
+	QueryExecMode         string        `mapstructure:"queryExecMode"`
+	ConnectionMaxIdleTime time.Duration `mapstructure:"connectionMaxIdleTime"`
+	MaxConns              int32         `mapstructure:"maxConns"`
+	UseAzureAD            bool          `mapstructure:"useAzureAD"`
+	UseAWSIAM             bool          `mapstructure:"useAWSIAM"`
+	Table                 string        `mapstructure:"table"`
+	NotifyChannel         string        `mapstructure:"notifyChannel" mapstructurealiases:"pgNotifyChannel"`
+}
+
+// pool is how to connect.
+func (s *postgresSettings) pool() (*pgxpool.Config, error) {
+	said := [][2]string{
+		{"host", cmp.Or(s.HostAddr, s.Host)}, {"port", s.Port}, {"user", s.User}, {"password", s.Password}, {"database", s.Database},
+		{"sslrootcert", s.SSLRootCert}, {"default_query_exec_mode", s.QueryExecMode},
+	}
+	said = slices.DeleteFunc(said, func(one [2]string) bool { return one[1] == "" })
+	text := s.ConnectionString
+	if strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://") {
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("invalid URL connection string: %w", err)
+		}
+		q := u.Query()
+		for _, one := range said {
+			q.Set(one[0], one[1])
+		}
+		u.RawQuery = q.Encode()
+		text = u.String()
+	} else {
+		for _, one := range said { // the last one counts
+			text += " " + one[0] + "='" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(one[1]) + "'"
+		}
+	}
+	if text == "" {
+		return nil, errors.New("connectionString is missing")
+	}
+	pool, err := pgxpool.ParseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("failed to parse connection string: %w", err)
+	}
+	if s.ConnectionMaxIdleTime > 0 {
+		pool.MaxConnIdleTime = s.ConnectionMaxIdleTime
+	}
+	if s.MaxConns > 1 {
+		pool.MaxConns = s.MaxConns
+	}
+	return pool, nil
 }
 
 // connectTimeout is how long it may take to log on, which is a conversation.
@@ -60,7 +112,7 @@ const (
 )
 
 func parsePostgres(c component) (postgres, error) {
-	var m postgresMetadata
+	var m postgresSettings
 	fail := func(err error) (postgres, error) {
 		return postgres{}, fmt.Errorf("component %s: %w", c.name, err)
 	}
@@ -68,8 +120,8 @@ func parsePostgres(c component) (postgres, error) {
 	if err := metadata.DecodeMetadata(properties, &m); err != nil {
 		return fail(err)
 	}
-	if !identifier.MatchString(m.ConfigTable) {
-		return fail(fmt.Errorf("table %q: want the name of the table, in lower case", m.ConfigTable))
+	if !identifier.MatchString(m.Table) {
+		return fail(fmt.Errorf("table %q: want the name of the table, in lower case", m.Table))
 	}
 	if m.NotifyChannel != "" && !identifier.MatchString(m.NotifyChannel) {
 		return fail(fmt.Errorf("notifyChannel %q: want the name of a channel, in lower case", m.NotifyChannel))
@@ -77,10 +129,16 @@ func parsePostgres(c component) (postgres, error) {
 	if m.UseAWSIAM && !withClouds {
 		return fail(leftOut(c, "useAWSIAM"))
 	}
-	if err := m.InitWithMetadata(properties, pgauth.InitWithMetadataOpts{AzureADEnabled: true, AWSIAMEnabled: true}); err != nil {
-		return fail(err)
+	if m.UseAzureAD && !withClouds {
+		return fail(leftOut(c, "useAzureAD"))
 	}
-	pool, err := m.GetPgxPoolConfig()
+	cloud := m.UseAWSIAM || m.UseAzureAD
+	if cloud {
+		if err := checkCloud(c); err != nil {
+			return fail(err)
+		}
+	}
+	pool, err := m.pool()
 	if err != nil {
 		return fail(err)
 	}
@@ -89,7 +147,7 @@ func parsePostgres(c component) (postgres, error) {
 	}
 	pool.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
 	pool.ConnConfig.RuntimeParams["application_name"] = "isthmus"
-	return postgres{pool, strings.Split(m.ConfigTable, "."), m.NotifyChannel, m.PostgresAuthMetadata}, nil
+	return postgres{pool, strings.Split(m.Table, "."), m.NotifyChannel, cloud}, nil
 }
 
 // postgresEngine reads and writes the table of Dapr's PostgreSQL store.
@@ -107,8 +165,8 @@ func connectPostgres(ctx context.Context, s settings) (engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.auth.UseAWSIAM {
-		if err := useAWS(ctx, s, &p); err != nil {
+	if p.cloud {
+		if err := useCloud(ctx, s, p.pool); err != nil {
 			return nil, err
 		}
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/isthmus-mesh/isthmus/configstore"
@@ -73,10 +71,6 @@ func isDenied(err error) bool {
 	if slices.Contains([]string{insufficientPrivilege, invalidAuthorization, invalidPassword}, codeOf(err)) {
 		return true
 	}
-	var azure *azcore.ResponseError
-	if errors.As(err, &azure) {
-		return azure.StatusCode == http.StatusUnauthorized || azure.StatusCode == http.StatusForbidden
-	}
-	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+	return deniedByCloud(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
 		slices.ContainsFunc([]string{"NOAUTH ", "WRONGPASS ", "NOPERM "}, func(code string) bool { return strings.Contains(err.Error(), code) })
 }

@@ -1,16 +1,20 @@
 package dapr
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	contrib "github.com/dapr/components-contrib/common/component/redis"
-	"github.com/dapr/components-contrib/metadata"
-	"github.com/dapr/kit/logger"
+	"github.com/dapr/kit/config"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/isthmus-mesh/isthmus/api"
 )
@@ -24,18 +28,88 @@ const (
 // valueMark stands between value and version in Dapr's Redis store.
 const valueMark = "||"
 
-// redisEngine reads and writes Redis by the very client that Dapr's component makes of
-// its YAML, so that every setting of it holds here too.
+// redisSettings are the properties of Dapr's component, read as it reads them.
+type redisSettings struct {
+	Host               string        `mapstructure:"redisHost"` // several with commas between them
+	Port               uint16        `mapstructure:"redisPort"`
+	Username           string        `mapstructure:"redisUsername"`
+	Password           string        `mapstructure:"redisPassword"`
+	DB                 int           `mapstructure:"redisDB"`
+	Type               string        `mapstructure:"redisType"`
+	Failover           bool          `mapstructure:"failover"`
+	SentinelMasterName string        `mapstructure:"sentinelMasterName"`
+	SentinelUsername   string        `mapstructure:"sentinelUsername"`
+	SentinelPassword   string        `mapstructure:"sentinelPassword"`
+	EnableTLS          bool          `mapstructure:"enableTLS"`
+	InsecureTLS        bool          `mapstructure:"insecureSkipTLSVerify"`
+	ClientCert         string        `mapstructure:"clientCert"` // in PEM, as its key
+	ClientKey          string        `mapstructure:"clientKey"`
+	MaxRetries         int           `mapstructure:"redisMaxRetries"`
+	MinRetryInterval   redisDuration `mapstructure:"redisMinRetryInterval"`
+	MaxRetryInterval   redisDuration `mapstructure:"redisMaxRetryInterval"`
+	DialTimeout        redisDuration `mapstructure:"dialTimeout"`
+	ReadTimeout        redisDuration `mapstructure:"readTimeout"`
+	WriteTimeout       redisDuration `mapstructure:"writeTimeout"`
+	PoolSize           int           `mapstructure:"poolSize"`
+	PoolTimeout        redisDuration `mapstructure:"poolTimeout"`
+	MinIdleConns       int           `mapstructure:"minIdleConns"`
+	MaxConnAge         redisDuration `mapstructure:"maxConnAge"`
+	IdleTimeout        redisDuration `mapstructure:"idleTimeout"`
+}
+
+// redisDuration is written as one of Go, or as a number of milliseconds; a negative number is for the
+// client of Redis.
+type redisDuration time.Duration
+
+// DecodeString is that of Dapr's config.StringDecoder.
+func (d *redisDuration) DecodeString(text string) error {
+	n, err := strconv.Atoi(text)
+	if err == nil && n < 0 {
+		*d = redisDuration(n)
+		return nil
+	}
+	if err == nil {
+		text += "ms"
+	}
+	parsed, err := time.ParseDuration(text)
+	*d = redisDuration(parsed)
+	return err
+}
+
+// redisCluster is the redisType of a Redis Cluster.
+const redisCluster = "cluster"
+
+func parseRedisSettings(c component) (redisSettings, error) {
+	s := redisSettings{MaxRetries: 3, MinRetryInterval: redisDuration(8 * time.Millisecond), MaxRetryInterval: redisDuration(2 * time.Second)}
+	if err := config.Decode(maps.Clone(c.properties), &s); err != nil || s.Host == "" {
+		return s, err
+	}
+	hosts := strings.Split(s.Host, ",")
+	for i, host := range hosts {
+		host = strings.TrimSpace(host)
+		switch _, port, err := net.SplitHostPort(host); {
+		case err != nil:
+			host = net.JoinHostPort(host, strconv.Itoa(int(cmp.Or(s.Port, 6379))))
+		case s.Port != 0 && port != strconv.Itoa(int(s.Port)):
+			return s, fmt.Errorf("redisHost has port %s, and redisPort is %d; leave one of them out", port, s.Port)
+		}
+		hosts[i] = host
+	}
+	s.Host = strings.Join(hosts, ",")
+	return s, nil
+}
+
+// redisEngine reads and writes Redis as Dapr's component does by the same YAML.
 type redisEngine struct {
 	settings
-	client  contrib.RedisClient
+	client  redis.UniversalClient
 	db      int
 	cluster bool // keys lie on one of several servers: by the prefix's hash tag
 }
 
 func checkRedis(c component, n names) error {
-	var s contrib.Settings
-	if err := s.Decode(maps.Clone(c.properties)); err != nil {
+	s, err := parseRedisSettings(c)
+	if err != nil {
 		return fmt.Errorf("component %s: %w", c.name, err)
 	}
 	if s.Host == "" {
@@ -45,29 +119,63 @@ func checkRedis(c component, n names) error {
 		return fmt.Errorf("component %s: redisHost is no host:port; give redisUsername, redisPassword and enableTLS for what a URL has besides", c.name)
 	}
 	tag := strings.Index(n.prefix, "{")
-	if s.RedisType == contrib.ClusterType && (tag < 0 || strings.Index(n.prefix[tag:], "}") < 2) {
+	if s.Type == redisCluster && (tag < 0 || strings.Index(n.prefix[tag:], "}") < 2) {
 		return fmt.Errorf("component %s: a Redis Cluster writes together only what lies together; set prefix to one with a hash tag, such as \"{isthmus}/\"", c.name)
+	}
+	if byEntraID(c) && !withClouds {
+		return leftOut(c, "useEntraID")
 	}
 	return nil
 }
 
+// byEntraID tells whether each connection logs on by a token of Microsoft Entra ID.
+func byEntraID(c component) bool {
+	return strings.EqualFold(c.property("useEntraID", "useAzureAD"), "true")
+}
+
 // redisHost is host:port, or several.
 func redisHost(c component) string {
-	var s contrib.Settings
-	if err := s.Decode(maps.Clone(c.properties)); err != nil {
+	s, err := parseRedisSettings(c)
+	if err != nil {
 		return c.property("redisHost")
 	}
 	return s.Host
 }
 
-func connectRedis(ctx context.Context, s settings) (engine, error) {
+// connectRedis makes the client, which connects when it is first asked for something.
+func connectRedis(s settings) (engine, error) {
 	redirectRedisLog(s.logger())
-	log := logger.Logger(s.logger())
-	client, with, err := contrib.ParseClientFromProperties(maps.Clone(s.component.properties), metadata.ConfigurationStoreType, ctx, &log)
+	with, err := parseRedisSettings(s.component)
 	if err != nil {
 		return nil, err
 	}
-	return &redisEngine{settings: s, client: client, db: with.DB, cluster: with.RedisType == contrib.ClusterType}, nil
+	o := &redis.UniversalOptions{
+		Addrs: strings.Split(with.Host, ","), DB: with.DB, Username: with.Username, Password: with.Password, IsClusterMode: with.Type == redisCluster,
+		SentinelUsername: with.SentinelUsername, SentinelPassword: with.SentinelPassword,
+		MaxRetries: with.MaxRetries, MinRetryBackoff: time.Duration(with.MinRetryInterval), MaxRetryBackoff: time.Duration(with.MaxRetryInterval),
+		DialTimeout: time.Duration(with.DialTimeout), ReadTimeout: time.Duration(with.ReadTimeout), WriteTimeout: time.Duration(with.WriteTimeout),
+		PoolSize: with.PoolSize, PoolTimeout: time.Duration(with.PoolTimeout), MinIdleConns: with.MinIdleConns,
+		ConnMaxLifetime: time.Duration(with.MaxConnAge), ConnMaxIdleTime: time.Duration(with.IdleTimeout), ContextTimeoutEnabled: true,
+	}
+	if with.Failover {
+		o.MasterName = with.SentinelMasterName
+	}
+	if with.EnableTLS {
+		o.TLSConfig = &tls.Config{InsecureSkipVerify: with.InsecureTLS} //nolint:gosec // as the component says
+	}
+	if with.EnableTLS && with.ClientCert != "" && with.ClientKey != "" {
+		cert, err := tls.X509KeyPair([]byte(with.ClientCert), []byte(with.ClientKey))
+		if err != nil {
+			return nil, fmt.Errorf("clientCert: %w", err)
+		}
+		o.TLSConfig.Certificates = []tls.Certificate{cert}
+	}
+	if byEntraID(s.component) {
+		o.CredentialsProviderContext = func(ctx context.Context) (user, password string, err error) {
+			return entraID(ctx, s.component)
+		}
+	}
+	return &redisEngine{settings: s, client: redis.NewUniversalClient(o), db: with.DB, cluster: o.IsClusterMode}, nil
 }
 
 func (r *redisEngine) close() { _ = r.client.Close() }
@@ -251,7 +359,7 @@ func (r *redisEngine) do(ctx context.Context, args ...any) (any, error) {
 	defer cancel()
 	got := make(chan answer, 1)
 	go func() {
-		value, err := r.client.DoRead(ctx, args...)
+		value, err := r.client.Do(ctx, args...).Result()
 		got <- answer{value, err}
 	}()
 	select {

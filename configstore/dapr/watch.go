@@ -51,7 +51,7 @@ func (s *Store) Watch(ctx context.Context, from configstore.Version, deliver fun
 		})
 		w.lease, w.had = l, from != "" && from != emptyVersion
 		if err = w.run(ctx); !readerFailed && ctx.Err() == nil {
-			s.renew(l, err)
+			s.renew(l)
 		}
 		return s.fail(ctx, "watch "+s.config.Prefix+api.KeyPrefix, err)
 	})
