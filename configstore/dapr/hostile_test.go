@@ -80,28 +80,6 @@ func FuzzNotified(f *testing.F) {
 	})
 }
 
-// TestRedisClientClosedUnderASubscription holds that what ends the process in Dapr's own
-// store is a lost subscription here.
-func TestRedisClientClosedUnderASubscription(t *testing.T) {
-	r, prefix := startRedis(t), newPrefix()
-	s := opened(t, Config{Component: yamlOf(t, kindRedis, r.settings("", redisPassword)), Prefix: prefix, Heartbeat: 100 * time.Millisecond})
-	storetest.Put(t, s, cluster("east", "a"))
-	got := storetest.Watch(t, s, "")
-	got.AwaitClusters("east=a")
-	subscribed()
-	s.mu.Lock()
-	client := s.current.engine.(*redisEngine).client
-	s.mu.Unlock()
-	if err := client.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_ = got.AwaitEnd()
-	again := storetest.Watch(t, s, "") // by another client
-	again.AwaitClusters("east=a")
-	storetest.Put(t, s, cluster("east", "b"))
-	again.AwaitClusters("east=b")
-}
-
 // TestASubscriptionThatAlwaysEnds holds that a server which ends what listens, and nothing
 // else, is not made to read everything each second.
 func TestASubscriptionThatAlwaysEnds(t *testing.T) {

@@ -78,8 +78,12 @@ func (s *postgresSettings) pool() (*pgxpool.Config, error) {
 		return nil, errors.New("connectionString is missing")
 	}
 	pool, err := pgxpool.ParseConfig(text)
-	if err != nil {
-		return nil, fmt.Errorf("failed to parse connection string: %w", err)
+	if err != nil { // it quotes the string, and hides not all secrets in it
+		why := err.Error()
+		if i := strings.LastIndex(why, "`: "); i >= 0 {
+			why = why[i+3:]
+		}
+		return nil, fmt.Errorf("connectionString can't be read: %s", why)
 	}
 	if s.ConnectionMaxIdleTime > 0 {
 		pool.MaxConnIdleTime = s.ConnectionMaxIdleTime
