@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/components/actors"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -60,21 +58,13 @@ func explainActor(c *connection, cmd *cobra.Command, from, actor string, output 
 	if err := catalog.CheckActorType(typ); err != nil {
 		return misused(fmt.Errorf("--actor: %w", err))
 	}
-	var d *v1alpha1.Decision
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
-		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
-			Caller: wire.App(caller), Actor: typ,
-		})
-		return err
+	d, err := askFor(c, cmd, v1alpha1.NewResolverClient, v1alpha1.ResolverClient.Resolve, &v1alpha1.ResolveRequest{
+		Caller: wire.App(caller), Actor: typ,
 	})
 	if err != nil {
 		return err
 	}
-	if output.Format == show.Table {
-		err = show.Explain(show.ScreenOf(cmd.OutOrStdout()), caller.String(), "actor "+actor, d)
-	} else {
-		err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
-	}
+	err = printAnswer(cmd, output.Format, "Decision", d, func(w *show.Screen) error { return show.Explain(w, caller.String(), "actor "+actor, d) })
 	if err == nil && d.GetOutcome() != catalog.OK.String() {
 		err = errReported
 	}

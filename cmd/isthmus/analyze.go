@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/files"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -40,24 +38,16 @@ as when an app is still to be started. With a warning the exit code is 1.`,
 				req.Objects = append(req.Objects, api.EncodeJSON(object))
 			}
 		}
-		var answer *v1alpha1.AnalyzeResponse
-		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
-			answer, err = v1alpha1.NewObjectsClient(conn).Analyze(ctx, req)
-			return err
-		})
+		answer, err := askFor(c, cmd, v1alpha1.NewObjectsClient, v1alpha1.ObjectsClient.Analyze, req)
 		if err != nil {
 			return err
 		}
 		show.Analyzed(answer, set.Objects)
-		if output.Format == show.Table {
-			show.Analysis(show.ScreenOf(cmd.OutOrStdout()), answer)
-		} else if err := show.Print(cmd.OutOrStdout(), output.Format, "Analysis", answer); err != nil {
-			return err
+		err = printAnswer(cmd, output.Format, "Analysis", answer, func(w *show.Screen) error { show.Analysis(w, answer); return nil })
+		if err == nil && answer.GetWarnings() > 0 {
+			err = errReported
 		}
-		if answer.GetWarnings() > 0 {
-			return errReported
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

@@ -165,10 +165,7 @@ func printApplied(cmd *cobra.Command, output show.Format, answer *v1alpha1.Apply
 	for _, warning := range answer.GetWarnings() {
 		show.Say(cmd.ErrOrStderr(), "warning: %s\n", warning)
 	}
-	if output == show.Table {
-		return show.Apply(show.ScreenOf(cmd.OutOrStdout()), answer)
-	}
-	return show.Print(cmd.OutOrStdout(), output, "Change", answer)
+	return printAnswer(cmd, output, "Change", answer, func(w *show.Screen) error { return show.Apply(w, answer) })
 }
 
 func fileFlag(cmd *cobra.Command) *[]string {

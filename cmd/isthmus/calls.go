@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -30,27 +28,22 @@ type callers struct {
 
 // callersNow asks who may call whom and who has. cluster is that of the caller, where both are named.
 func callersNow(c *connection, cmd *cobra.Command, callee catalog.App, cluster string, caller catalog.App) (who callers, err error) {
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{
-			Callee: wire.App(callee), Caller: wire.App(caller),
-			Cluster: cluster,
-		})
-		return receive(stream, err, func(m *v1alpha1.CallsResponse) error {
-			who.missing = append(who.missing, m.GetMissing()...)
-			for _, callee := range m.GetCallees() {
-				who.undeclared = callee.GetUndeclared()
-				who.all = append(who.all, show.CallsOf(callee)...)
-				if why := callee.GetNotObserved(); why != "" {
-					who.unobserved = append(who.unobserved, show.Name(callee.GetApp())+": "+why)
-					who.unseen(callee, why)
-				}
-				if callee.GetElsewhere() {
-					who.elsewhere++
-					who.unseen(callee, "its sidecars are at another replica")
-				}
+	req := &v1alpha1.CallsRequest{Callee: wire.App(callee), Caller: wire.App(caller), Cluster: cluster}
+	err = askEach(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Calls, req, func(m *v1alpha1.CallsResponse) error {
+		who.missing = append(who.missing, m.GetMissing()...)
+		for _, callee := range m.GetCallees() {
+			who.undeclared = callee.GetUndeclared()
+			who.all = append(who.all, show.CallsOf(callee)...)
+			if why := callee.GetNotObserved(); why != "" {
+				who.unobserved = append(who.unobserved, show.Name(callee.GetApp())+": "+why)
+				who.unseen(callee, why)
 			}
-			return nil
-		})
+			if callee.GetElsewhere() {
+				who.elsewhere++
+				who.unseen(callee, "its sidecars are at another replica")
+			}
+		}
+		return nil
 	})
 	return who, err
 }

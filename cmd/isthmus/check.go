@@ -60,11 +60,7 @@ Exit codes: 0 all is well; 1 there are warnings; 2 something fails, or wrong use
 		if err != nil {
 			return err
 		}
-		if output.Format == show.Table {
-			err = show.Diagnose(cmd.OutOrStdout(), checked, *all)
-		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, "Diagnosis", checked)
-		}
+		err = printAnswer(cmd, output.Format, "Diagnosis", checked, func(w *show.Screen) error { return show.Diagnose(w, checked, *all) })
 		switch {
 		case err != nil:
 			return err

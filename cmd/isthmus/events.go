@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -69,16 +67,13 @@ With --watch it goes on until you end it. JSON is then one object in a line.`,
 				return err
 			}
 		}
-		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Events(ctx, req)
-			return receive(stream, err, func(m *v1alpha1.EventsResponse) error {
-				for _, e := range m.GetEvents() {
-					if err := take(e); err != nil {
-						return err
-					}
+		err := askEach(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Events, req, func(m *v1alpha1.EventsResponse) error {
+			for _, e := range m.GetEvents() {
+				if err := take(e); err != nil {
+					return err
 				}
-				return nil
-			})
+			}
+			return nil
 		})
 		if *follow && cmd.Context().Err() != nil {
 			return nil // that is how a watch ends

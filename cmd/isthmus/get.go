@@ -134,12 +134,8 @@ func printRefused(c *connection, cmd *cobra.Command, key catalog.Key) (n int) {
 	if key.Name != "" {
 		return 0
 	}
-	_ = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		answer, err := v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{})
-		n = len(answer.GetRefused())
-		return err
-	})
-	return n
+	answer, _ := c.status(cmd)
+	return len(answer.GetRefused())
 }
 
 // keysToGet are the keys that the arguments name; one without a name lists.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -96,10 +94,7 @@ With --why it prints every object behind the calls of one app to another.`,
 			req.Via = filter.Clusters[0]
 		}
 		g := &v1alpha1.GraphResponse{}
-		err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, req)
-			return receive(stream, err, func(m *v1alpha1.GraphResponse) error { show.AddGraph(g, m); return nil })
-		})
+		err := askEach(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Graph, req, func(m *v1alpha1.GraphResponse) error { show.AddGraph(g, m); return nil })
 		if err != nil {
 			return err
 		}
@@ -125,12 +120,8 @@ With --why it prints every object behind the calls of one app to another.`,
 
 // graphWhy prints the objects behind a caller's way to a callee, in the order in which they decide.
 func graphWhy(c *connection, cmd *cobra.Command, caller, callee catalog.App) error {
-	var d *v1alpha1.Decision
-	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
-		d, err = v1alpha1.NewResolverClient(conn).Resolve(ctx, &v1alpha1.ResolveRequest{
-			Caller: wire.App(caller), App: wire.App(callee),
-		})
-		return err
+	d, err := askFor(c, cmd, v1alpha1.NewResolverClient, v1alpha1.ResolverClient.Resolve, &v1alpha1.ResolveRequest{
+		Caller: wire.App(caller), App: wire.App(callee),
 	})
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -48,28 +46,14 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 		all = slices.DeleteFunc(all, func(a *v1alpha1.AppState) bool {
 			return *without && a.GetReady() > 0 || *exported && len(a.GetExportedTo()) == 0
 		})
-		if output.Format != show.Table {
-			return show.PrintList(cmd.OutOrStdout(), output.Format, "AppList", all)
-		}
-		if len(all) == 0 {
-			printNone(c, cmd, "apps", app)
-			return nil
-		}
-		return show.Apps(show.ScreenOf(cmd.OutOrStdout()), all, *details || app.ID != "")
+		return printList(c, cmd, output.Format, "AppList", "apps", app, all, func(w *show.Screen) error { return show.Apps(w, all, *details || app.ID != "") })
 	}
 	return cmd
 }
 
 // apps asks for apps.
 func (c *connection) apps(cmd *cobra.Command, req *v1alpha1.AppsRequest) (all []*v1alpha1.AppState, err error) {
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, req)
-		return receive(stream, err, func(m *v1alpha1.AppsResponse) error {
-			all = append(all, m.GetApps()...)
-			return nil
-		})
-	})
-	return all, err
+	return askList(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Apps, req, (*v1alpha1.AppsResponse).GetApps)
 }
 
 func newSidecars(c *connection) *cobra.Command {
@@ -96,28 +80,15 @@ the newest one yet.`,
 		if err != nil {
 			return err
 		}
-		var all []*v1alpha1.SidecarState
-		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Sidecars(ctx, &v1alpha1.SidecarsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search})
-			return receive(stream, err, func(m *v1alpha1.SidecarsResponse) error {
-				all = append(all, m.GetSidecars()...)
-				return nil
-			})
-		})
+		all, err := askList(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Sidecars,
+			&v1alpha1.SidecarsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search}, (*v1alpha1.SidecarsResponse).GetSidecars)
 		if err != nil {
 			return err
 		}
 		all = slices.DeleteFunc(all, func(s *v1alpha1.SidecarState) bool {
 			return *notReady && s.GetState() == "ready" || *behind && show.Current(s)
 		})
-		if output.Format != show.Table {
-			return show.PrintList(cmd.OutOrStdout(), output.Format, "SidecarList", all)
-		}
-		if len(all) == 0 {
-			printNone(c, cmd, "sidecars", app)
-			return nil
-		}
-		return show.Sidecars(show.ScreenOf(cmd.OutOrStdout()), all, time.Now())
+		return printList(c, cmd, output.Format, "SidecarList", "sidecars", app, all, func(w *show.Screen) error { return show.Sidecars(w, all, time.Now()) })
 	}
 	return cmd
 }

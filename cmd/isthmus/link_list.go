@@ -38,10 +38,7 @@ cluster with a Cluster object: the state of its link and the fingerprints of its
 		if err != nil {
 			return err
 		}
-		if output.Format == show.Table {
-			return show.LinkTables(show.ScreenOf(cmd.OutOrStdout()), links, time.Now())
-		}
-		return show.Print(cmd.OutOrStdout(), output.Format, "Links", links)
+		return printAnswer(cmd, output.Format, "Links", links, func(w *show.Screen) error { return show.LinkTables(w, links, time.Now()) })
 	}
 	return cmd
 }
@@ -58,13 +55,11 @@ func newLinkRevoke(c *connection) *cobra.Command {
 	}
 	c.flags(cmd, toRead)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			state, err := v1alpha1.NewLinkClient(conn).Revoke(ctx, &v1alpha1.RevokeRequest{Id: args[0]})
-			if err == nil {
-				_, err = show.Say(cmd.OutOrStdout(), "invitation %s for cluster %s is revoked\n", state.GetId(), state.GetCluster())
-			}
-			return err
-		})
+		state, err := askFor(c, cmd, v1alpha1.NewLinkClient, v1alpha1.LinkClient.Revoke, &v1alpha1.RevokeRequest{Id: args[0]})
+		if err == nil {
+			_, err = show.Say(cmd.OutOrStdout(), "invitation %s for cluster %s is revoked\n", state.GetId(), state.GetCluster())
+		}
+		return err
 	}
 	return cmd
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -76,12 +74,6 @@ the Configuration that the app's pods name; a change of it restarts their sideca
 
 // policiesOf asks for those of the apps that a filter wants.
 func policiesOf(c *connection, cmd *cobra.Command, kind string, app catalog.App) (all []*v1alpha1.AppPolicy, err error) {
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		stream, err := v1alpha1.NewInventoryClient(conn).Policies(ctx, &v1alpha1.PoliciesRequest{Kind: kind, App: wire.App(app)})
-		return receive(stream, err, func(m *v1alpha1.PoliciesResponse) error {
-			all = append(all, m.GetPolicies()...)
-			return nil
-		})
-	})
-	return all, err
+	return askList(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Policies,
+		&v1alpha1.PoliciesRequest{Kind: kind, App: wire.App(app)}, (*v1alpha1.PoliciesResponse).GetPolicies)
 }

@@ -152,11 +152,7 @@ func newLookup(c *connection, cmd *cobra.Command, failed func(*v1alpha1.Decision
 		if err != nil {
 			return err
 		}
-		if output.Format == show.Table {
-			err = print(cmd, l, d)
-		} else {
-			err = show.Print(cmd.OutOrStdout(), output.Format, "Decision", d)
-		}
+		err = printAnswer(cmd, output.Format, "Decision", d, func(*show.Screen) error { return print(cmd, l, d) })
 		if d.GetOutcome() != catalog.OK.String() {
 			printHint(c, cmd, l, d)
 		}

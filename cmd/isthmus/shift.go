@@ -268,10 +268,7 @@ func (s *shifting) write(cmd *cobra.Command, next []*catalog.AppEndpoints) error
 		}
 		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(next[i]), IfRevision: held[0].Revision})
 	}
-	err := s.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		_, err := v1alpha1.NewObjectsClient(conn).Apply(ctx, req)
-		return err
-	})
+	_, err := askFor(s.connection, cmd, v1alpha1.NewObjectsClient, v1alpha1.ObjectsClient.Apply, req)
 	if errors.Is(err, client.ErrConflict) {
 		return fmt.Errorf("a selection %w: %w", errChanged, err)
 	}

@@ -58,12 +58,7 @@ app's own AppEndpoints and every Cluster, and no more.`,
 }
 
 func tellCheck(cmd *cobra.Command, format show.Format, checked *v1alpha1.StoreCheck) error {
-	var err error
-	if format == show.Table {
-		err = show.Check(show.ScreenOf(cmd.OutOrStdout()), checked)
-	} else {
-		err = show.Print(cmd.OutOrStdout(), format, "StoreCheck", checked)
-	}
+	err := printAnswer(cmd, format, "StoreCheck", checked, func(w *show.Screen) error { return show.Check(w, checked) })
 	if err == nil && !checked.GetGood() {
 		err = errReported
 	}

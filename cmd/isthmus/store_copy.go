@@ -97,12 +97,7 @@ func (p *storePair) close() {
 func tellCopy(cmd *cobra.Command, format show.Format, copied *v1alpha1.StoreCopy, err error) error {
 	out := cmd.OutOrStdout()
 	if err == nil || len(copied.GetResults())+len(copied.GetRefused()) > 0 {
-		var printErr error
-		if format == show.Table {
-			printErr = show.Copy(out, copied)
-		} else {
-			printErr = show.Print(out, format, "StoreCopy", copied)
-		}
+		printErr := printAnswer(cmd, format, "StoreCopy", copied, func(*show.Screen) error { return show.Copy(out, copied) })
 		if err = errors.Join(err, printErr); err == nil && !copied.GetComplete() {
 			err = errReported
 		}

@@ -46,11 +46,10 @@ that is said, with exit code 1.`,
 		if err != nil {
 			return fmt.Errorf("%s: %w", *file, err)
 		}
-		if output.Format != show.Table {
-			return show.Print(cmd.OutOrStdout(), output.Format, "StoreIndex", &v1alpha1.StoreIndex{Store: named.Name(), Objects: uint32(n)})
-		}
-		_, err = show.Say(cmd.OutOrStdout(), "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
-		return err
+		return printAnswer(cmd, output.Format, "StoreIndex", &v1alpha1.StoreIndex{Store: named.Name(), Objects: uint32(n)}, func(w *show.Screen) error {
+			_, err := show.Say(w, "%s (%s): the index is right: %s\n", named.Name(), *file, show.Count(n, "object"))
+			return err
+		})
 	}
 	return cmd
 }

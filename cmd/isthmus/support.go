@@ -99,18 +99,14 @@ func addAnswers(c *connection, cmd *cobra.Command, to *bundle.Bundle) (cluster s
 		to.Add("everything else that the service tells", nil, errors.New("it does not answer"))
 		return ""
 	}
-	err := c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		files := map[string][]byte{}
-		stream, err := v1alpha1.NewStatusClient(conn).Support(ctx, &v1alpha1.SupportRequest{})
-		err = receive(stream, err, func(m *v1alpha1.SupportResponse) error {
-			files[m.GetName()] = append(files[m.GetName()], m.GetText()...)
-			return nil
-		})
-		for name, text := range files {
-			to.Add("service/"+strings.ReplaceAll(name, "/", "_"), text, nil)
-		}
-		return err
+	files := map[string][]byte{}
+	err := askEach(c, cmd, v1alpha1.NewStatusClient, v1alpha1.StatusClient.Support, &v1alpha1.SupportRequest{}, func(m *v1alpha1.SupportResponse) error {
+		files[m.GetName()] = append(files[m.GetName()], m.GetText()...)
+		return nil
 	})
+	for name, text := range files {
+		to.Add("service/"+strings.ReplaceAll(name, "/", "_"), text, nil)
+	}
 	if err != nil {
 		to.Add("service", nil, err)
 	}

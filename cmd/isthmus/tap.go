@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -61,19 +59,16 @@ must allow the verb tap. Where the service has replicas, each tells of its own s
 			return err
 		}
 		screen := show.ScreenOf(cmd.OutOrStdout())
-		err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-			stream, err := v1alpha1.NewInventoryClient(conn).Tap(ctx, req)
-			first := true
-			return receive(stream, err, func(m *v1alpha1.TapResponse) error {
-				if first {
-					first = false
-					return show.TapBegins(cmd.ErrOrStderr(), m)
-				}
-				if output.Format != show.Table {
-					return show.PrintLine(screen, output.Format, "Tap", m)
-				}
-				return show.Tap(screen, m, time.Local)
-			})
+		first := true
+		err = askEach(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Tap, req, func(m *v1alpha1.TapResponse) error {
+			if first {
+				first = false
+				return show.TapBegins(cmd.ErrOrStderr(), m)
+			}
+			if output.Format != show.Table {
+				return show.PrintLine(screen, output.Format, "Tap", m)
+			}
+			return show.Tap(screen, m, time.Local)
 		})
 		if cmd.Context().Err() != nil {
 			return nil // that is how it ends

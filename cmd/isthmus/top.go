@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -116,16 +114,13 @@ func (c *connection) trafficApp(cmd *cobra.Command, flag, value string) (*v1alph
 
 // traffic asks for calls.
 func (c *connection) traffic(cmd *cobra.Command, req *v1alpha1.TrafficRequest) (answer *v1alpha1.TrafficResponse, err error) {
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		answer = &v1alpha1.TrafficResponse{}
-		stream, err := v1alpha1.NewInventoryClient(conn).Traffic(ctx, req)
-		return receive(stream, err, func(m *v1alpha1.TrafficResponse) error {
-			answer.FromUnixMs, answer.ToUnixMs, answer.Matched = m.GetFromUnixMs(), m.GetToUnixMs(), answer.GetMatched()+m.GetMatched()
-			answer.WholeFromUnixMs = max(answer.GetWholeFromUnixMs(), m.GetWholeFromUnixMs())
-			answer.Missing = append(answer.GetMissing(), m.GetMissing()...)
-			answer.Edges = append(answer.GetEdges(), m.GetEdges()...)
-			return nil
-		})
+	answer = &v1alpha1.TrafficResponse{}
+	err = askEach(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Traffic, req, func(m *v1alpha1.TrafficResponse) error {
+		answer.FromUnixMs, answer.ToUnixMs, answer.Matched = m.GetFromUnixMs(), m.GetToUnixMs(), answer.GetMatched()+m.GetMatched()
+		answer.WholeFromUnixMs = max(answer.GetWholeFromUnixMs(), m.GetWholeFromUnixMs())
+		answer.Missing = append(answer.GetMissing(), m.GetMissing()...)
+		answer.Edges = append(answer.GetEdges(), m.GetEdges()...)
+		return nil
 	})
 	return answer, err
 }

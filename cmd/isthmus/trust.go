@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
 
@@ -49,9 +47,5 @@ The exit code is 1 if one of them has expired.`,
 
 // status asks the service how it is.
 func (c *connection) status(cmd *cobra.Command) (answer *v1alpha1.StatusResponse, err error) {
-	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) (err error) {
-		answer, err = v1alpha1.NewStatusClient(conn).Status(ctx, &v1alpha1.StatusRequest{})
-		return err
-	})
-	return answer, err
+	return askFor(c, cmd, v1alpha1.NewStatusClient, v1alpha1.StatusClient.Status, &v1alpha1.StatusRequest{})
 }
