@@ -13,6 +13,16 @@ import (
 // App is the message of an app.
 func App(a catalog.App) *pb.App { return &pb.App{Namespace: a.Namespace, Id: a.ID} }
 
+// Key is the message of a key.
+func Key(k catalog.Key) *pb.ObjectKey {
+	return &pb.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
+}
+
+// KeyOf is the key of a message, unchecked.
+func KeyOf(m *pb.ObjectKey) catalog.Key {
+	return catalog.Key{Kind: catalog.Kind(m.GetKind()), Namespace: m.GetNamespace(), Name: m.GetName()}
+}
+
 // AppOf is the app that a message names. Its names may be any text, or empty.
 func AppOf(m *pb.App) catalog.App {
 	return catalog.App{Namespace: m.GetNamespace(), ID: m.GetId()}

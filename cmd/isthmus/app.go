@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -142,7 +143,7 @@ func missing(ctx context.Context, conn *client.Conn, key catalog.Key, err error)
 	if status.Code(err) != codes.NotFound {
 		return err
 	}
-	answer, other := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(catalog.Key{Kind: key.Kind})})
+	answer, other := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wire.Key(catalog.Key{Kind: key.Kind})})
 	if other != nil {
 		return err
 	}

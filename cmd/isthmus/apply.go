@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/files"
@@ -194,7 +195,7 @@ func (c *connection) clusters(cmd *cobra.Command) files.Clusters {
 			if err != nil {
 				return err
 			}
-			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(catalog.Key{Kind: catalog.KindCluster})})
+			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wire.Key(catalog.Key{Kind: catalog.KindCluster})})
 			names = append(names, own)
 			for _, o := range answer.GetObjects() {
 				names = append(names, o.GetKey().GetName())
@@ -222,8 +223,4 @@ func readFiles(cmd *cobra.Command, names []string, clusters files.Clusters) (*fi
 		return nil, fmt.Errorf("no object in %s", strings.Join(names, ", "))
 	}
 	return set, nil
-}
-
-func wireKey(k catalog.Key) *v1alpha1.ObjectKey {
-	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
@@ -41,7 +42,7 @@ func (c *connection) completeObject(many bool) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return c.completeWith(cmd, func(ctx context.Context, conn *client.Conn) (names []string, err error) {
-			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(catalog.Key{Kind: kind})})
+			answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wire.Key(catalog.Key{Kind: kind})})
 			for _, o := range answer.GetObjects() {
 				key := catalog.Key{Kind: kind, Namespace: o.GetKey().GetNamespace(), Name: o.GetKey().GetName()}
 				if name := key.NamespacedName(); !slices.Contains(args, name) {

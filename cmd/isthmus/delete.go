@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
@@ -46,7 +47,7 @@ way are listed.`,
 		}
 		req := &v1alpha1.DeleteRequest{DryRun: *dryRun, InParts: *inParts}
 		for _, key := range keys {
-			req.Keys = append(req.Keys, wireKey(key))
+			req.Keys = append(req.Keys, wire.Key(key))
 		}
 		call := func(ctx context.Context, conn *client.Conn, shown *v1alpha1.ApplyResponse) (*v1alpha1.ApplyResponse, error) {
 			defer patience(cmd.ErrOrStderr(), len(req.GetKeys()))()

@@ -248,8 +248,7 @@ func (d *description) news(keys []catalog.Key, name string) error {
 		return err
 	}
 	found.Findings = slices.DeleteFunc(found.GetFindings(), func(f *v1alpha1.Finding) bool {
-		k := f.GetKey()
-		return !slices.Contains(keys, catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()})
+		return !slices.Contains(keys, wire.KeyOf(f.GetKey()))
 	})
 	if len(found.GetFindings()) > 0 {
 		found.Objects, found.LeftOut = uint32(len(keys)), 0

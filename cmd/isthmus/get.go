@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
@@ -117,7 +118,7 @@ func printNotices(c *connection, cmd *cobra.Command, key catalog.Key, objects []
 // get gets the objects that a key names.
 func (c *connection) get(cmd *cobra.Command, key catalog.Key) (objects []show.Object, err error) {
 	err = c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
-		answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wireKey(key)})
+		answer, err := v1alpha1.NewObjectsClient(conn).Get(ctx, &v1alpha1.GetRequest{Key: wire.Key(key)})
 		if err != nil {
 			return missing(ctx, conn, key, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -64,7 +65,7 @@ by --revision, with -o yaml, can be applied again.`,
 // pastObjects gets versions of an object: the newest, or the one with a revision. It asks
 // for one more than it returns, to tell what the last one changed.
 func pastObjects(c *connection, cmd *cobra.Command, key catalog.Key, most uint32, revision string) (versions []*v1alpha1.PastObject, err error) {
-	req := &v1alpha1.HistoryRequest{Key: wireKey(key)}
+	req := &v1alpha1.HistoryRequest{Key: wire.Key(key)}
 	if most > 0 && most < math.MaxUint32 {
 		req.Most = most + 1
 	}

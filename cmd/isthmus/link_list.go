@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/kinds"
@@ -86,7 +87,7 @@ too. Trust anchors of sidecars stay as they are.`,
 		}
 		erase := func(dryRun bool) error {
 			return c.change(cmd, output.Format, dryRun, func(ctx context.Context, conn *client.Conn) (*v1alpha1.ApplyResponse, error) {
-				return v1alpha1.NewObjectsClient(conn).Delete(ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, DryRun: dryRun})
+				return v1alpha1.NewObjectsClient(conn).Delete(ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wire.Key(key)}, DryRun: dryRun})
 			})
 		}
 		if !*yes {

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -17,7 +18,7 @@ func Analyzed(a *v1alpha1.AnalyzeResponse, sent []catalog.Object) {
 	}
 	a.Warnings, a.Notes = 0, 0
 	for _, f := range a.GetFindings() {
-		if object := byKey[keyOf(f.GetKey())]; object != nil {
+		if object := byKey[wire.KeyOf(f.GetKey())]; object != nil {
 			f.Source = placeOf(object, f.GetPath())
 		}
 		if f.GetLevel() == "warning" {
@@ -42,7 +43,7 @@ func placeOf(object catalog.Object, path string) string {
 // Analysis writes a line for each finding, and one that counts them.
 func Analysis(w io.Writer, a *v1alpha1.AnalyzeResponse) {
 	for _, f := range a.GetFindings() {
-		paragraph(w, "", "  ", fmt.Sprintf("%s%s: %s: %s: %s; %s [%s]", before(f.GetSource(), ": "), f.GetLevel(), keyOf(f.GetKey()), f.GetPath(), f.GetWhat(), f.GetFix(), f.GetCheck()))
+		paragraph(w, "", "  ", fmt.Sprintf("%s%s: %s: %s: %s; %s [%s]", before(f.GetSource(), ": "), f.GetLevel(), wire.KeyOf(f.GetKey()), f.GetPath(), f.GetWhat(), f.GetFix(), f.GetCheck()))
 	}
 	if a.GetLeftOut() > 0 {
 		Say(w, "and %d more\n", a.GetLeftOut())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -42,7 +43,7 @@ func Caller(c *v1alpha1.Call) catalog.App {
 }
 
 // Callee is the app that is called.
-func Callee(c *v1alpha1.Call) catalog.App { return app(c.GetCallee()) }
+func Callee(c *v1alpha1.Call) catalog.App { return wire.AppOf(c.GetCallee()) }
 
 // Seen tells whether the caller has called.
 func Seen(c *v1alpha1.Call) bool { return c.GetLastUnixMs() > 0 }

@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/configstore/transfer"
 )
@@ -22,14 +22,14 @@ func CopiedOf(r *transfer.Report, from, to string, dryRun bool) *v1alpha1.StoreC
 		Refused: refused(r.Refused), Foreign: refused(r.Foreign),
 	}
 	for i := range r.Items {
-		one := &v1alpha1.CopiedObject{Key: keyMessage(r.Items[i].Key), Result: string(r.Items[i].Result)}
+		one := &v1alpha1.CopiedObject{Key: wire.Key(r.Items[i].Key), Result: string(r.Items[i].Result)}
 		if err := r.Items[i].Err; err != nil {
 			one.Error = err.Error()
 		}
 		c.Results = append(c.Results, one)
 	}
 	for _, key := range r.Moved {
-		c.Moved = append(c.Moved, keyMessage(key))
+		c.Moved = append(c.Moved, wire.Key(key))
 	}
 	c.Complete = c.GetCounts().GetFailed()+c.GetCounts().GetPending() == 0 && len(c.GetRefused())+len(c.GetMoved()) == 0 && (dryRun || r.Verified)
 	return c
@@ -41,10 +41,6 @@ func refused(all []configstore.Refusal) (list []*v1alpha1.RefusedObject) {
 		list = append(list, &v1alpha1.RefusedObject{Source: r.Where, Error: r.Err.Error()})
 	}
 	return list
-}
-
-func keyMessage(key catalog.Key) *v1alpha1.ObjectKey {
-	return &v1alpha1.ObjectKey{Kind: string(key.Kind), Namespace: key.Namespace, Name: key.Name}
 }
 
 // Copy writes what a copy has come to: in a dry run every object that is not the same

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -54,7 +55,7 @@ func AddDiffs(m *v1alpha1.ApplyResponse, objects []catalog.Object) error {
 		return fmt.Errorf("%d objects were asked for, and the answer has %d; is the service of another version than this isthmus?", len(objects), len(m.GetResults()))
 	}
 	for i, r := range m.GetResults() {
-		key, before := keyOf(r.GetKey()), Side{}
+		key, before := wire.KeyOf(r.GetKey()), Side{}
 		switch {
 		case r.GetUnusable() != "":
 			before.Label = "which can't be used: " + strings.ReplaceAll(r.GetUnusable(), "\n", "; ")

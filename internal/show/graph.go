@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -56,10 +57,10 @@ func AddSeen(g *v1alpha1.GraphResponse, all []*v1alpha1.Call) {
 	}
 	at := make(map[edge]int, len(g.GetCalls()))
 	for i, c := range g.GetCalls() {
-		at[edge{c.GetIn(), app(c.GetCaller()), app(c.GetCallee())}] = i
+		at[edge{c.GetIn(), wire.AppOf(c.GetCaller()), wire.AppOf(c.GetCallee())}] = i
 	}
 	for _, c := range all {
-		caller, callee := Caller(c), app(c.GetCallee())
+		caller, callee := Caller(c), wire.AppOf(c.GetCallee())
 		if !Seen(c) || caller == (catalog.App{}) || caller == callee {
 			continue
 		}
@@ -82,7 +83,7 @@ func AddSeen(g *v1alpha1.GraphResponse, all []*v1alpha1.Call) {
 		g.Calls = append(g.Calls, call)
 	}
 	slices.SortFunc(g.GetCalls(), func(a, b *v1alpha1.GraphCall) int {
-		return cmp.Or(app(a.GetCaller()).Compare(app(b.GetCaller())), cmp.Compare(a.GetIn(), b.GetIn()), app(a.GetCallee()).Compare(app(b.GetCallee())))
+		return cmp.Or(wire.AppOf(a.GetCaller()).Compare(wire.AppOf(b.GetCaller())), cmp.Compare(a.GetIn(), b.GetIn()), wire.AppOf(a.GetCallee()).Compare(wire.AppOf(b.GetCallee())))
 	})
 }
 
@@ -127,9 +128,9 @@ func Filter(g *v1alpha1.GraphResponse, f GraphFilter) {
 	}
 	apps, clusters := map[catalog.App]bool{}, map[string]bool{}
 	for _, c := range calls {
-		apps[app(c.GetCallee())], clusters[c.GetIn()] = true, true
+		apps[wire.AppOf(c.GetCallee())], clusters[c.GetIn()] = true, true
 		if c.GetIn() == g.GetCluster() {
-			apps[app(c.GetCaller())] = true
+			apps[wire.AppOf(c.GetCaller())] = true
 		}
 		for _, r := range c.GetRoutes() {
 			clusters[r.GetCluster()] = true
@@ -138,7 +139,7 @@ func Filter(g *v1alpha1.GraphResponse, f GraphFilter) {
 	for _, app := range f.Apps {
 		apps[app] = true
 	}
-	g.Apps = slices.DeleteFunc(g.GetApps(), func(a *v1alpha1.GraphApp) bool { return !apps[app(a.GetApp())] })
+	g.Apps = slices.DeleteFunc(g.GetApps(), func(a *v1alpha1.GraphApp) bool { return !apps[wire.AppOf(a.GetApp())] })
 	g.Clusters = slices.DeleteFunc(g.GetClusters(), func(c *v1alpha1.GraphCluster) bool { return !clusters[c.GetName()] })
 }
 
@@ -151,17 +152,17 @@ func near(g *v1alpha1.GraphResponse, apps []catalog.App, steps int) func(*v1alph
 	for range max(steps, 1) - 1 {
 		above, below := maps.Clone(callees), maps.Clone(callers)
 		for _, c := range g.GetCalls() {
-			if callees[app(c.GetCallee())] && c.GetIn() == g.GetCluster() {
-				above[app(c.GetCaller())] = true
+			if callees[wire.AppOf(c.GetCallee())] && c.GetIn() == g.GetCluster() {
+				above[wire.AppOf(c.GetCaller())] = true
 			}
-			if callers[app(c.GetCaller())] && c.GetIn() == g.GetCluster() {
-				below[app(c.GetCallee())] = true
+			if callers[wire.AppOf(c.GetCaller())] && c.GetIn() == g.GetCluster() {
+				below[wire.AppOf(c.GetCallee())] = true
 			}
 		}
 		callees, callers = above, below
 	}
 	return func(c *v1alpha1.GraphCall) bool {
-		return len(apps) == 0 || callees[app(c.GetCallee())] || callers[app(c.GetCaller())]
+		return len(apps) == 0 || callees[wire.AppOf(c.GetCallee())] || callers[wire.AppOf(c.GetCaller())]
 	}
 }
 

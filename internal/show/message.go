@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
 // printer writes messages as JSON by the convention of docs/reference/json.md: as protojson names them,
@@ -201,6 +200,3 @@ func Name(a *v1alpha1.App) string {
 	}
 	return a.GetNamespace() + "/" + a.GetId()
 }
-
-// app is an app that can be compared.
-func app(a *v1alpha1.App) catalog.App { return catalog.App{Namespace: a.GetNamespace(), ID: a.GetId()} }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
@@ -23,18 +24,13 @@ type Object struct {
 func ObjectsOf(m *v1alpha1.GetResponse) ([]Object, error) {
 	var all []Object
 	for _, o := range m.GetObjects() {
-		object, err := decoded(keyOf(o.GetKey()), o.GetJson())
+		object, err := decoded(wire.KeyOf(o.GetKey()), o.GetJson())
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, Object{object, o.GetRevision(), o.GetSource(), o.GetRefused()})
 	}
 	return all, nil
-}
-
-// keyOf is the key that a message names.
-func keyOf(k *v1alpha1.ObjectKey) catalog.Key {
-	return catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
 }
 
 // decoded is an object of an answer.

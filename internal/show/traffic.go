@@ -42,7 +42,7 @@ func CheckTraffic(by, order string) error {
 func TrafficOf(all []*v1alpha1.TrafficEdge, about catalog.App) []*v1alpha1.TrafficEdge {
 	filter := wire.App(about)
 	return slices.DeleteFunc(all, func(e *v1alpha1.TrafficEdge) bool {
-		return !wire.Passes(filter, app(e.GetCaller())) && !wire.Passes(filter, app(e.GetCallee()))
+		return !wire.Passes(filter, wire.AppOf(e.GetCaller())) && !wire.Passes(filter, wire.AppOf(e.GetCallee()))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -68,7 +69,7 @@ func warn(answer *v1alpha1.ApplyResponse, findings []analysis.Finding) {
 }
 
 func findingToWire(f *analysis.Finding) *v1alpha1.Finding {
-	w := &v1alpha1.Finding{Check: f.Check, Level: "note", Key: keyToWire(f.Key), Path: f.Path, What: f.What, Fix: f.Fix, Source: f.Source.String()}
+	w := &v1alpha1.Finding{Check: f.Check, Level: "note", Key: wire.Key(f.Key), Path: f.Path, What: f.What, Fix: f.Fix, Source: f.Source.String()}
 	if f.Warning {
 		w.Level = "warning"
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -74,7 +75,7 @@ func (s *Server) logWrites(ctx context.Context, p *comparison, written int) {
 	var names []string
 	for _, place := range p.places[:min(written, mostNamed)] {
 		r := p.results[place]
-		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %s %s", keyFromWire(r.GetKey()), r.GetResult(), r.GetRevision())))
+		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %s %s", wire.KeyOf(r.GetKey()), r.GetResult(), r.GetRevision())))
 	}
 	s.log.Info("objects written", "objects", written, "by", identity.Caller(ctx), "first", strings.Join(names, ", "))
 }
@@ -148,9 +149,9 @@ func (s *Server) await(ctx context.Context, results []*v1alpha1.ApplyResult) err
 		if r.GetResult() == deleted {
 			revision = configstore.Absent
 		}
-		if err := s.awaitOne(ctx, keyFromWire(r.GetKey()), revision); err != nil {
+		if err := s.awaitOne(ctx, wire.KeyOf(r.GetKey()), revision); err != nil {
 			return status.Errorf(codes.DeadlineExceeded, "store %s: %s was written, but lookups do not follow it yet: %s; see isthmus status",
-				s.cfg.Store, keyFromWire(r.GetKey()), s.lag(waits))
+				s.cfg.Store, wire.KeyOf(r.GetKey()), s.lag(waits))
 		}
 	}
 	return nil

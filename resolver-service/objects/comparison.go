@@ -7,6 +7,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -56,7 +57,7 @@ func (s *Server) compare(ctx context.Context, writes []configstore.Write, withHe
 }
 
 func (s *Server) add(p *comparison, w configstore.Write, held *configstore.Got, withHeld bool) {
-	result := &v1alpha1.ApplyResult{Key: keyToWire(w.Key()), Result: changed, Revision: held.Revision}
+	result := &v1alpha1.ApplyResult{Key: wire.Key(w.Key()), Result: changed, Revision: held.Revision}
 	var text []byte
 	if held.Object != nil {
 		text = api.EncodeJSON(held.Object)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
@@ -16,7 +17,7 @@ const mostVersions = 1000
 
 // History returns the versions of an object, if the store keeps them.
 func (s *Server) History(ctx context.Context, req *v1alpha1.HistoryRequest) (*v1alpha1.HistoryResponse, error) {
-	key := keyFromWire(req.GetKey())
+	key := wire.KeyOf(req.GetKey())
 	if err := api.CheckKey(key); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "%s: %v", key, err)
 	}

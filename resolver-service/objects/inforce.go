@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -66,7 +67,7 @@ func (s *Server) addStanding(ctx context.Context, want catalog.Key, listed []con
 
 // inForce lists the objects that lookups follow, a page of them.
 func (s *Server) inForce(want catalog.Key, req *v1alpha1.GetRequest) *v1alpha1.GetResponse {
-	refused, after := len(s.feed.Status().Refused) > 0, keyFromWire(req.GetAfter())
+	refused, after := len(s.feed.Status().Refused) > 0, wire.KeyOf(req.GetAfter())
 	var matching []configstore.Stored
 	for _, stored := range s.feed.all() {
 		key := stored.Object.Key()

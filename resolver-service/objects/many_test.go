@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
@@ -149,7 +150,7 @@ func TestWhatIsTooMuchAtOnceCanBeAppliedInParts(t *testing.T) {
 		t.Errorf("in parts: %d writes, and %d that were too large", store.writes, store.refused)
 	}
 	for i, r := range answer.GetResults() {
-		stored, err := s.store.Get(t.Context(), keyFromWire(r.GetKey()))
+		stored, err := s.store.Get(t.Context(), wire.KeyOf(r.GetKey()))
 		if err != nil || stored.Revision != r.GetRevision() {
 			t.Fatalf("object %d is at revision %s (%v), and the answer says %s", i, stored.Revision, err, r.GetRevision())
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
@@ -68,7 +69,7 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 	}
 	var writes []configstore.Write
 	for i, k := range req.GetKeys() {
-		key := keyFromWire(k)
+		key := wire.KeyOf(k)
 		if err := api.CheckKey(key); err != nil {
 			return nil, status.Errorf(codes.InvalidArgument, "%s: %v", key, err)
 		}
@@ -82,7 +83,7 @@ func (s *Server) Delete(ctx context.Context, req *v1alpha1.DeleteRequest) (*v1al
 
 // Get returns the objects that a key selects.
 func (s *Server) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.GetResponse, error) {
-	key := keyFromWire(req.GetKey())
+	key := wire.KeyOf(req.GetKey())
 	if key.Name == "" && req.GetInForce() {
 		return s.inForce(key, req), nil
 	}

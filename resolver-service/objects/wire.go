@@ -12,14 +12,6 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
-func keyFromWire(k *v1alpha1.ObjectKey) catalog.Key {
-	return catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
-}
-
-func keyToWire(k catalog.Key) *v1alpha1.ObjectKey {
-	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
-}
-
 // headOf reads the key and the revision of an unchecked object.
 func headOf(text []byte) (key catalog.Key, revision string, err error) {
 	var head struct {
@@ -34,7 +26,7 @@ func headOf(text []byte) (key catalog.Key, revision string, err error) {
 }
 
 func storedToWire(s configstore.Stored) *v1alpha1.StoredObject {
-	w := &v1alpha1.StoredObject{Key: keyToWire(s.Object.Key()), Json: api.EncodeJSON(s.Object), Source: s.Object.Origin().String()}
+	w := &v1alpha1.StoredObject{Key: wire.Key(s.Object.Key()), Json: api.EncodeJSON(s.Object), Source: s.Object.Origin().String()}
 	if s.Object.Origin().From == "" {
 		w.Revision = s.Revision // nobody can write over a derived object
 	}

@@ -244,7 +244,7 @@ func (r *request) optionalObject(key catalog.Key) (*show.Object, error) {
 
 // history are the versions of an object; none where the store keeps none.
 func (r *request) history(key catalog.Key) ([]*v1alpha1.PastObject, error) {
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).History(r.ctx, &v1alpha1.HistoryRequest{Key: wireKey(key)})
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).History(r.ctx, &v1alpha1.HistoryRequest{Key: wire.Key(key)})
 	switch status.Code(err) {
 	case codes.OK:
 		return answer.GetVersions(), show.Compared(answer, key)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -80,7 +81,7 @@ func (r *request) events(since time.Time) (all []*v1alpha1.Event, err error) {
 }
 
 func (r *request) objects(key catalog.Key) ([]show.Object, error) {
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).Get(r.ctx, &v1alpha1.GetRequest{Key: wireKey(key)})
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Get(r.ctx, &v1alpha1.GetRequest{Key: wire.Key(key)})
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +97,6 @@ func (r *request) inForce(req *v1alpha1.GetRequest) ([]show.Object, int, error) 
 	}
 	all, err := show.ObjectsOf(answer)
 	return all, int(answer.GetMatched()), err
-}
-
-func wireKey(k catalog.Key) *v1alpha1.ObjectKey {
-	return &v1alpha1.ObjectKey{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
-}
-
-func keyOf(k *v1alpha1.ObjectKey) catalog.Key {
-	return catalog.Key{Kind: catalog.Kind(k.GetKind()), Namespace: k.GetNamespace(), Name: k.GetName()}
 }
 
 func clusterKey(name string) catalog.Key { return catalog.Key{Kind: catalog.KindCluster, Name: name} }
@@ -230,3 +223,6 @@ func ago(unixMs int64, now time.Time) string {
 	}
 	return show.Span(now.Sub(time.UnixMilli(unixMs))) + " ago"
 }
+
+// keyOf is for templates.
+func keyOf(k *v1alpha1.ObjectKey) catalog.Key { return wire.KeyOf(k) }

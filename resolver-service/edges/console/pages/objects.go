@@ -8,6 +8,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -114,13 +115,13 @@ func objectsPage(r *request) (*content, error) {
 	if v.Kind != "" && !slices.Contains(v.Kinds, catalog.Kind(v.Kind)) {
 		return nil, refuse(http.StatusBadRequest, "no kind %s", v.Kind)
 	}
-	req := &v1alpha1.GetRequest{Key: wireKey(catalog.Key{Kind: catalog.Kind(v.Kind)}), Search: v.Search, Most: mostRows + 1}
+	req := &v1alpha1.GetRequest{Key: wire.Key(catalog.Key{Kind: catalog.Kind(v.Kind)}), Search: v.Search, Most: mostRows + 1}
 	if after := r.FormValue("after"); after != "" {
 		key, err := keyNamed(after)
 		if err != nil {
 			return nil, err
 		}
-		req.After = wireKey(key)
+		req.After = wire.Key(key)
 	}
 	var err error
 	if v.Objects, v.Total, err = r.inForce(req); err != nil {

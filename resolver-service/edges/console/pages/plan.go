@@ -14,6 +14,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -97,7 +98,7 @@ func (r *request) past(name, revision string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).History(r.ctx, &v1alpha1.HistoryRequest{Key: wireKey(key)})
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).History(r.ctx, &v1alpha1.HistoryRequest{Key: wire.Key(key)})
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +125,7 @@ func planDelete(r *request, v *plan, shown *content) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, DryRun: true, WithHeld: true})
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wire.Key(key)}, DryRun: true, WithHeld: true})
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +377,7 @@ func applyDelete(r *request) (*content, error) {
 	}
 	v := &plan{Delete: &key, Done: true}
 	shown := &content{Page: v, Title: "Deleted", Command: "isthmus delete " + kindOf(key) + " " + key.NamespacedName()}
-	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wireKey(key)}, IfRevisions: pins})
+	answer, err := v1alpha1.NewObjectsClient(r.Conn).Delete(r.ctx, &v1alpha1.DeleteRequest{Keys: []*v1alpha1.ObjectKey{wire.Key(key)}, IfRevisions: pins})
 	if err != nil {
 		v.Done, shown.Title = false, "Plan"
 		return v.refused(r, shown, nil, err)
