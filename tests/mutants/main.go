@@ -217,19 +217,22 @@ func look(name, program string, args []string, most time.Duration) (by string, t
 	return property(out.String()), took, nil
 }
 
-var failure = regexp.MustCompile(`(?m)(?:seed \d+: |^panic: |^fatal error: |_test\.go:\d+: )(.*)`)
+// failures are how tests say what is wrong, the better one first.
+var failures = []*regexp.Regexp{regexp.MustCompile(`seed \d+: (.*)`), regexp.MustCompile(`(?m)(?:^panic: |^fatal error: |_test\.go:\d+: )(.*)`)}
 
 // property is the property that a test names as broken.
 func property(out string) string {
-	found := failure.FindStringSubmatch(out)
-	if found == nil {
-		return "the test's end"
+	for _, f := range failures {
+		found := f.FindStringSubmatch(out)
+		if found == nil {
+			continue
+		}
+		if kind, what, ok := strings.Cut(found[1], ": "); ok && !strings.ContainsAny(kind, " -") {
+			return "`" + kind + "`: " + clip(what)
+		}
+		return clip(found[1])
 	}
-	kind, what, ok := strings.Cut(found[1], ": ")
-	if ok && len(kind) < 12 {
-		return "`" + kind + "`: " + clip(what)
-	}
-	return clip(found[1])
+	return "the test's end"
 }
 
 func clip(text string) string {

@@ -22,7 +22,7 @@ const (
 var mutants = []mutant{
 	// Leases.
 	{"a lease never runs out", peeringDir + "lease.go",
-		"if l.fresh() && !now.Before(l.due) {", "if l.fresh() && !now.Before(l.due.Add(time.Hour)) {"},
+		"			l.lapse(now, \"\")\n", "			l.due = now.Add(time.Hour)\n"},
 	{"a lease runs four times as long", peeringDir + "lease.go",
 		"	l.last, l.due, l.lapsed, l.graceGiven, l.heldUntil = at, at.Add(l.after), false, false, time.Time{}\n",
 		"	l.last, l.due, l.lapsed, l.graceGiven, l.heldUntil = at, at.Add(4*l.after), false, false, time.Time{}\n"},

@@ -23,6 +23,8 @@ const (
 	callTimeout = 10 * time.Second
 	// shareWithin is how long after the last fault each ready instance has its share of calls.
 	shareWithin = 5 * time.Second
+	// idleAfter is how long after the last call connections that nobody needs are closed.
+	idleAfter = time.Minute
 )
 
 // attempt is one call of an app, with what its caller knew and how it ended.
@@ -321,6 +323,24 @@ func (w *world) answered(d *sidecar) {
 	}
 }
 
+// idle checks that a sidecar that calls nobody has only the connections that its view leads to.
+func (w *world) idle(d *sidecar) {
+	most := 0
+	for _, entry := range d.held().Entries.All() {
+		for i := range entry.Routes {
+			r := &entry.Routes[i]
+			if r.Gateway {
+				most += max(len(r.Addresses), len(r.Instances)) * len(w.cluster(r.Cluster).gateways)
+			} else {
+				most += len(r.Addresses)
+			}
+		}
+	}
+	if n := w.net.OpenFrom(d.host, callsPort) + w.net.OpenFrom(d.host, podPort); n > most {
+		w.fail("left: %s has %d connections, and its view leads to %d endpoints", d.host, n, most)
+	}
+}
+
 // due is the share of calls that each pod should have, and whether the guards of all may refuse the
 // caller.
 func (w *world) due(d *sidecar, entry *catalog.Entry) (due map[string]float64, refused bool) {
@@ -373,7 +393,7 @@ func (w *world) shares(d *sidecar, callee catalog.App, due map[string]float64, r
 		return ""
 	}
 	for at, share := range due {
-		if n, want := float64(given[at]), share*float64(total); n < want/2-2 || n > want*2+2 {
+		if n, want := float64(given[at]), share*float64(total); n < want*0.7-3 || n > want*1.4+3 {
 			return fmt.Sprintf("of %d calls of %s to %s, %v had %.0f, and %.0f are its share: %v", total, d.host, callee.ID, at, n, want, given)
 		}
 	}

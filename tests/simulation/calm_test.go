@@ -55,6 +55,10 @@ func (w *world) calm() {
 	for _, d := range w.sidecars() {
 		w.answered(d)
 	}
+	w.pass(idleAfter)
+	for _, d := range w.sidecars() {
+		w.idle(d)
+	}
 }
 
 // almost repairs everything except one of a cluster's two replicas, which has to be enough.

@@ -75,6 +75,9 @@ func (w *world) networkAt(address string) string {
 	}
 }
 
+// podPort is the port of sidecars' internal servers.
+const podPort = "50002"
+
 // daprdPings are those that daprd takes.
 var daprdPings = keepalive.EnforcementPolicy{MinTime: 8 * time.Second, PermitWithoutStream: true}
 

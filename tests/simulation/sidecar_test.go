@@ -42,11 +42,13 @@ type sidecar struct {
 	offeredAt time.Time
 	compared  [2]*catalog.View // last
 
+	dialing sync.Mutex                  // never taken under mu, since gRPC may ask for the view meanwhile
+	conns   map[string]*grpc.ClientConn // daprd's
+
 	mu    sync.Mutex
 	to    string // host of at
 	views []given
-	conns map[string]*grpc.ClientConn // daprd's
-	floor int                         // the oldest version of the cluster's objects that it may still go by
+	floor int // the oldest version of the cluster's objects that it may still go by
 }
 
 // given is a view, and from when calls went by it.
@@ -257,8 +259,8 @@ func sameView(a, b *catalog.View) string {
 
 // conn is the connection that daprd dials for a name; new after one was closed.
 func (d *sidecar) conn(name string) (*grpc.ClientConn, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.dialing.Lock()
+	defer d.dialing.Unlock()
 	if c := d.conns[name]; c != nil {
 		return c, nil
 	}
@@ -275,11 +277,11 @@ func (d *sidecar) conn(name string) (*grpc.ClientConn, error) {
 
 // closeConn closes it, as daprd does after an answer of Unavailable.
 func (d *sidecar) closeConn(name string, c *grpc.ClientConn) {
-	d.mu.Lock()
+	d.dialing.Lock()
 	if d.conns[name] == c {
 		delete(d.conns, name)
 	}
-	d.mu.Unlock()
+	d.dialing.Unlock()
 	_ = c.Close()
 }
 

@@ -74,6 +74,24 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// onceFailed are seeds that have failed, and what was wrong. One more is one line.
+var onceFailed = []struct {
+	seed uint64
+	was  string
+}{
+	{66, "share: a call that lasts 2 s kept all others from its instance"},
+}
+
+func TestSeedsThatHaveFailed(t *testing.T) {
+	for _, f := range onceFailed {
+		t.Run(fmt.Sprint("seed=", f.seed), func(t *testing.T) {
+			if !simulate(t, newPlan(f.seed, 40, nil)) {
+				t.Log("it once was ", f.was)
+			}
+		})
+	}
+}
+
 // simulate runs a plan, and tells whether all was well. If not, it says with which steps
 // at least it is not.
 func simulate(t *testing.T, p *plan) bool {

@@ -84,6 +84,15 @@ func (n *Network) Open() int {
 	return len(n.conns) + len(n.listeners)
 }
 
+// OpenFrom is how many connections are open that a host has made to a port.
+func (n *Network) OpenFrom(host, port string) (open int) {
+	n.eachPair(func(p *pair) bool {
+		_, to, _ := net.SplitHostPort(string(p.server.address))
+		return p.client.host == host && to == port
+	}, func(*pair) { open++ })
+	return open
+}
+
 // eachPair calls do for the selected connections.
 func (n *Network) eachPair(which func(*pair) bool, do func(*pair)) {
 	n.mu.Lock()
