@@ -64,7 +64,7 @@ func TestSimulation(t *testing.T) {
 	}
 	runs := *runsFlag
 	if runs == 0 {
-		runs = raced.Fewer(raced.Fewer(30))
+		runs = raced.Fewer(raced.Fewer(20))
 	}
 	for i := range uint64(runs) {
 		seed := *fromFlag + i
