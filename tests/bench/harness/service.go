@@ -61,6 +61,7 @@ type Config struct {
 	Certificates Certificates
 	Streams      stream.Config                // for sidecars, each of which is taken for one of another host
 	Peers        bool                         // other clusters' services may connect
+	Many         int                          // of other clusters, as peering has it
 	Watch        grpc.StreamServerInterceptor // of other clusters' streams
 }
 
@@ -94,7 +95,7 @@ func (b *B) NewService(cfg Config) *Service {
 	s.server = grpc.NewServer(append(stream.ServerOptions(), grpc.Creds(s.id.ServerCredentials(identity.Anyone)))...)
 	pb.RegisterResolverServer(s.server, s.streams)
 	if cfg.Peers {
-		peers := peering.Config{Cluster: cfg.Cluster, Domain: catalog.DefaultDomain}
+		peers := peering.Config{Cluster: cfg.Cluster, Domain: catalog.DefaultDomain, Many: cfg.Many}
 		s.links, s.peers = peering.NewLinks(peers, s.Topology, s.id, Log), peering.NewServer(peers, s.Topology, Log)
 		peering.Join(s.links, s.peers)
 		s.PeerServer = grpc.NewServer(append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20),

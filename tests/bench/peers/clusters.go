@@ -21,8 +21,8 @@ import (
 
 // start is what the service that is measured needs to know.
 type start struct {
-	Certificates            harness.Certificates
-	Exports, Peers, Watched int // Watched: apps of each peer that the watcher may call
+	Certificates                  harness.Certificates
+	Exports, Peers, Used, Watched int // Watched: apps of each peer in use that the watcher may call
 }
 
 // sight is that the watcher's view has an app, by its ID, that may be called or not.
@@ -47,13 +47,15 @@ func service(b *harness.B, begin start) map[string]any {
 	objects := []catalog.Object{w}
 	for i := range begin.Peers {
 		for j := range begin.Watched {
-			w.Endpoints = append(w.Endpoints, catalog.Endpoint{App: appOf(peerName(i), j)})
+			if i < begin.Used {
+				w.Endpoints = append(w.Endpoints, catalog.Endpoint{App: appOf(peerName(i), j)})
+			}
 		}
 		clusters[peerName(i)] = &catalog.Cluster{Name: peerName(i), StaleAfter: catalog.DefaultStaleAfter}
 		objects = append(objects, clusters[peerName(i)])
 	}
 	s.Clusters.Store(slices.Collect(maps.Values(clusters)))
-	harness.Apply(b, s.Topology, fill(ours, "*", begin.Exports, 0, objects...))
+	harness.Apply(b, s.Topology, fill(ours, "*", begin.Exports, objects...))
 	var mu sync.Mutex
 	var sights []seen
 	b.Go(func(ctx context.Context) error {
@@ -77,6 +79,16 @@ func service(b *harness.B, begin start) map[string]any {
 				harness.Apply(b, s.Topology, flip(ours, i/2, i))
 				time.Sleep(50 * time.Millisecond)
 			}
+		},
+		// Use has one more app call an app of a peer, and answers how long it took until it could.
+		"Use": func(peer string) time.Duration {
+			caller, callee := catalog.App{Namespace: harness.Namespace, ID: "caller-of-" + peer}, appOf(peer, 0)
+			began := time.Now()
+			harness.Apply(b, s.Topology, topology.Change{Objects: &topology.ObjectChange{Put: []catalog.Object{&catalog.AppEndpoints{App: caller, Endpoints: []catalog.Endpoint{{App: callee}}}}}})
+			b.Await("a link at rest is of use", time.Millisecond, func() {
+				harness.Assert(s.Topology.Resolve(caller, callee).Outcome == catalog.OK, "it leads nowhere")
+			})
+			return time.Since(began)
 		},
 		// Link adds gateways, and answers how long it took until each of their clusters had said all that it
 		// exports, and could be relied on.
@@ -167,7 +179,7 @@ func (s *countedStream) SendMsg(m any) error {
 	return err
 }
 
-func peerName(i int) string { return fmt.Sprintf("peer-%03d", i) }
+func peerName(i int) string { return fmt.Sprintf("peer-%04d", i) }
 
 // peer is another cluster.
 type peer struct {
@@ -177,17 +189,22 @@ type peer struct {
 	asked, asks *servers.Proxy // through which the service's connections to it go, and its own to the service
 }
 
-// startPeer starts a cluster that exports to ours and has a link to it, until the end.
-func startPeer(b *harness.B, certificates harness.Certificates, name, service string, exports, others int) *peer {
+// startPeer starts a cluster that exports to ours and has a link to it, until the end. It is one of
+// many, and may call so many apps of ours.
+func startPeer(b *harness.B, certificates harness.Certificates, name, service string, exports, calls int) *peer {
 	p := &peer{name: name}
-	p.Service = b.NewService(harness.Config{Cluster: name, Certificates: certificates, Peers: true, Watch: p.told.watch})
+	p.Service = b.NewService(harness.Config{Cluster: name, Certificates: certificates, Peers: true, Many: -1, Watch: p.told.watch})
 	p.asked, p.asks = harness.Must(servers.NewProxy(p.PeerListener.Addr().String())), harness.Must(servers.NewProxy(service))
 	b.Defer(p.asked.Close)
 	b.Defer(p.asks.Close)
 	west := &catalog.Cluster{Name: ours, Gateways: []string{p.asks.Addr()}, StaleAfter: catalog.DefaultStaleAfter}
 	p.Clusters.Store([]*catalog.Cluster{west})
 	p.Run(b)
-	harness.Apply(b, p.Topology, fill(name, ours, exports, others, west))
+	w := &catalog.AppEndpoints{App: watcher}
+	for i := range calls {
+		w.Endpoints = append(w.Endpoints, catalog.Endpoint{App: appOf(ours, i)})
+	}
+	harness.Apply(b, p.Topology, fill(name, ours, exports, west, w))
 	return p
 }
 

@@ -1,7 +1,6 @@
-// Package peers measures what a resolver service costs by how many other clusters it has links
-// with: 2, 10 and 100 of them, each of which exports 1,000 apps to it, and is told of as many. What
-// must follow that number is memory and traffic. What must not is a change, and whatever the others
-// export to somebody else.
+// Package peers measures what a resolver service costs by how many other clusters it knows, up to
+// 1,000 of them. Each exports 200 apps to it, and it exports as many to each. Some are in use: they
+// call apps of the service's cluster, and are called. What a service costs should follow those.
 //
 // The service runs in a process of its own for each column. The other clusters are in the program's
 // process: each is a topology, with links and a server of its own, a certificate of its own, and
@@ -10,11 +9,9 @@
 package peers
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +24,7 @@ import (
 // plan is what is measured.
 type plan struct {
 	exports    int           // apps that each cluster exports to each other one
+	used       int           // peers that are called, and call
 	changes    int           // of the others
 	own        int           // changes of the service's own apps
 	reconnects int           // of one peer
@@ -36,14 +34,15 @@ type plan struct {
 // New is the benchmark.
 func New(flags *flag.FlagSet) harness.Command {
 	var p plan
-	sizes := flags.String("sizes", "2,10,100,2+10000,10+10000", "columns: peers, and after a + how many apps each exports to others beside")
-	flags.IntVar(&p.exports, "exports", 1000, "apps that each cluster exports to each other one")
+	sizes := flags.String("sizes", "10,100,300,1000", "columns: peers")
+	flags.IntVar(&p.exports, "exports", 200, "apps that each cluster exports to each other one")
+	flags.IntVar(&p.used, "used", 20, "peers in use; fewer where there are not so many")
 	flags.IntVar(&p.changes, "changes", 500, "changes of other clusters' apps to measure")
 	flags.IntVar(&p.own, "own", 60, "changes of the service's own apps to measure")
 	flags.IntVar(&p.reconnects, "reconnects", 10, "reconnects to measure")
 	flags.DurationVar(&p.rest, "rest", 8*time.Second, "how long to measure at rest")
 	return harness.Command{
-		Short: "-sizes=2,3,2+100 -exports=100 -changes=20 -own=4 -reconnects=2 -rest=1s",
+		Short: "-sizes=2,40 -exports=100 -used=3 -changes=20 -own=4 -reconnects=2 -rest=1s",
 		Roles: map[string]harness.Role{"service": harness.As(service)},
 		Run: func(b *harness.B) {
 			var all []*column
@@ -52,10 +51,10 @@ func New(flags *flag.FlagSet) harness.Command {
 				all = append(all, c)
 			}
 			var subjects []*harness.Subject
-			for _, c := range append(all, workedOut(all)...) {
+			for _, c := range all {
 				subjects = append(subjects, &c.Subject)
 			}
-			harness.PrintColumns(fmt.Sprintf("A service with links to other clusters, each of which exports %d apps to it, and is told of %d; sent and received are as this service has it", p.exports, p.exports),
+			harness.PrintColumns(fmt.Sprintf("A service that knows other clusters, each of which exports %d apps to it, and is told of %d; %d clusters are in use; sent and received are as this service has it", p.exports, p.exports, p.used),
 				subjects, figures)
 		},
 	}
@@ -65,8 +64,7 @@ func New(flags *flag.FlagSet) harness.Command {
 type column struct {
 	harness.Subject
 	plan
-	Peers  int
-	Others int // apps that each peer exports to somebody else, and that change all the time
+	Peers int
 
 	child *harness.Child
 	peers []*peer
@@ -82,12 +80,9 @@ type rest struct {
 func columnsOf(sizes string) (all []*column) {
 	for size := range strings.SplitSeq(sizes, ",") {
 		c := &column{}
-		n, _ := fmt.Sscanf(size, "%d+%d", &c.Peers, &c.Others)
-		harness.Assert(n > 0 && c.Peers > 0 && c.Peers <= 200 && c.Peers*c.Others <= 2_000_000, "-sizes: %q: want 1 to 200 peers, or such as 10+10000", size)
+		n, _ := fmt.Sscanf(size, "%d", &c.Peers)
+		harness.Assert(n > 0 && c.Peers > 1 && c.Peers <= 1000, "-sizes: %q: want 2 to 1000 peers", size)
 		c.Name = fmt.Sprintf("%d peers", c.Peers)
-		if c.Others > 0 {
-			c.Name += ", and for others"
-		}
 		all = append(all, c)
 	}
 	return all
@@ -95,43 +90,26 @@ func columnsOf(sizes string) (all []*column) {
 
 // figures are the table's rows.
 var figures = []harness.Column{
-	{Head: "exports to us", Figure: "exports +", Format: "%.0f"}, {Head: "exports to somebody else, 100 changes of these a second at rest", Figure: "others", Format: "%.0f"},
-	{Head: "connections, both ways", Figure: "connections +", Format: "%.0f"},
-	{Head: "**memory**: RSS MiB without peers", Figure: "rss alone", Format: "%.1f"}, {Head: "RSS MiB with all peers", Figure: "rss +", Format: "%.1f"},
-	{Head: "heap MiB", Figure: "heap +", Format: "%.1f"}, {Head: "heap B for each export that we are told", Figure: "heap told", Format: "%.0f"},
-	{Head: "heap B for each export that we tell a peer", Figure: "heap telling", Format: "%.0f"},
-	{Head: "**at rest**: CPU % of a core", Figure: "rest cpu +", Format: "%.2f"},
-	{Head: "B/s received, for each peer", Figure: "rest in", Format: "%.1f"}, {Head: "B/s sent, for each peer", Figure: "rest out", Format: "%.1f"},
+	{Head: "exports to us", Figure: "exports", Format: "%.0f"},
+	{Head: "connections, both ways", Figure: "connections", Format: "%.0f"},
+	{Head: "**memory**: RSS MiB without peers", Figure: "rss alone", Format: "%.1f"}, {Head: "RSS MiB with all peers", Figure: "rss", Format: "%.1f"},
+	{Head: "heap MiB", Figure: "heap", Format: "%.1f"},
+	{Head: "**at rest**: CPU % of a core", Figure: "rest cpu", Format: "%.2f"},
+	{Head: "B/s received", Figure: "rest in", Format: "%.0f"}, {Head: "B/s sent", Figure: "rest out", Format: "%.0f"},
 	{Head: "**a change there** → decision in a view, p50 ms", Figure: "change", Format: "%.1f", Quantile: .5}, {Head: "the same, p99 ms", Figure: "change", Format: "%.1f", Quantile: .99},
+	{Head: "over a round trip of 50 ms, p50 ms", Figure: "change far", Format: "%.1f", Quantile: .5}, {Head: "the same, p99 ms", Figure: "change far", Format: "%.1f", Quantile: .99},
 	{Head: "CPU ms of it", Figure: "change cpu", Format: "%.2f"},
-	{Head: "**a change here**, told to all peers: CPU ms", Figure: "own cpu +", Format: "%.2f"}, {Head: "B sent for it", Figure: "own out +", Format: "%.0f"},
-	{Head: "**a start**: all peers but one heard after ms", Figure: "start +", Format: "%.0f"}, {Head: "CPU ms of it", Figure: "start cpu +", Format: "%.0f"},
-	{Head: "**a first connection** to one more: its exports known after ms", Figure: "first", Format: "%.0f"}, {Head: "CPU ms of it", Figure: "first cpu +", Format: "%.1f"},
+	{Head: "**a change here**, told to the peers that use it: CPU ms", Figure: "own cpu", Format: "%.2f"}, {Head: "B sent for it", Figure: "own out", Format: "%.0f"},
+	{Head: "**a start**: all peers but one heard after ms", Figure: "start", Format: "%.0f"}, {Head: "CPU ms of it", Figure: "start cpu", Format: "%.0f"},
+	{Head: "**a region lost and back**, with all in use: all of these known again after ms", Figure: "region", Format: "%.0f"}, {Head: "CPU ms of it", Figure: "region cpu", Format: "%.0f"},
+	{Head: "**a link at rest**, to be used: its first decision after ms, p50", Figure: "wake", Format: "%.0f", Quantile: .5}, {Head: "over a round trip of 50 ms, p50 ms", Figure: "wake far", Format: "%.0f", Quantile: .5},
+	{Head: "**a first connection** to one more: its exports known after ms", Figure: "first", Format: "%.0f"}, {Head: "CPU ms of it", Figure: "first cpu", Format: "%.1f"},
 	{Head: "KiB received for it", Figure: "first in", Format: "%.1f"}, {Head: "KiB sent for it", Figure: "first out", Format: "%.1f"},
 	{Head: "**a reconnect** of one peer, both ways: known again after ms, p50", Figure: "again", Format: "%.0f", Quantile: .5},
 	{Head: "KiB received for it", Figure: "again in", Format: "%.1f", Quantile: .5}, {Head: "KiB sent for it", Figure: "again out", Format: "%.1f", Quantile: .5},
 	{Head: "CPU ms of it, here", Figure: "again cpu", Format: "%.1f", Quantile: .5},
 	{Head: "CPU ms there, and of all other peers meanwhile", Figure: "again there", Format: "%.1f", Quantile: .5},
 	{Head: "exports sent again, in all reconnects", Figure: "sent again", Format: "%.0f"}, {Head: "exports sent, where one has changed meanwhile", Figure: "sent changed", Format: "%.0f"},
-}
-
-// workedOut is a column for 1,000 peers: the figures with a plus go on in a straight line from the two
-// columns with the most peers, without any that have exports to others. There is none without two.
-func workedOut(all []*column) []*column {
-	all = slices.DeleteFunc(slices.Clone(all), func(c *column) bool { return c.Others > 0 })
-	slices.SortFunc(all, func(a, b *column) int { return a.Peers - b.Peers })
-	if len(all) < 2 {
-		return nil
-	}
-	small, large := all[len(all)-2], all[len(all)-1]
-	many := &column{Subject: harness.Subject{Name: "1000 peers, worked out"}, Peers: 1000}
-	for _, f := range figures {
-		if strings.HasSuffix(f.Figure, "+") {
-			from, to := small.Values(f.Figure)[0], large.Values(f.Figure)[0]
-			many.Add(f.Figure, to+(to-from)/float64(large.Peers-small.Peers)*float64(many.Peers-large.Peers))
-		}
-	}
-	return []*column{many}
 }
 
 // ours is the cluster whose service is measured.
@@ -151,15 +129,11 @@ func flip(cluster string, i, n int) topology.Change {
 	return harness.Flip(catalog.Instance{ID: at.String(), App: appOf(cluster, i), Address: at}, n)
 }
 
-// fill is a cluster with apps that it exports: the first of them to one cluster, "*" for all, and so
-// many others to one that is not there.
-func fill(cluster, to string, exports, others int, more ...catalog.Object) topology.Change {
+// fill is a cluster with apps that it exports to another one, or to "*".
+func fill(cluster, to string, exports int, more ...catalog.Object) topology.Change {
 	all := topology.Change{Objects: &topology.ObjectChange{Full: true, Put: more}, Instances: harness.Put().Instances}
-	for i := range exports + others {
+	for i := range exports {
 		allow := catalog.Allow{Cluster: to, Namespace: harness.Namespace}
-		if i >= exports {
-			allow.Cluster = "elsewhere"
-		}
 		all.Objects.Put = append(all.Objects.Put, &catalog.AppExport{App: appOf(cluster, i), Allow: []catalog.Allow{allow}})
 		all.Instances[0].Put = append(all.Instances[0].Put, flip(cluster, i, 1).Instances[0].Put...)
 	}
@@ -168,6 +142,7 @@ func fill(cluster, to string, exports, others int, more ...catalog.Object) topol
 
 // measure measures one service, which it starts and ends, with its peers.
 func (c *column) measure(b *harness.B, p plan) {
+	p.used = min(p.used, c.Peers)
 	c.plan = p
 	certificates := harness.Certificates(b.Dir())
 	apps := []catalog.App{identity.ServiceApp("", ours)}
@@ -175,30 +150,33 @@ func (c *column) measure(b *harness.B, p plan) {
 		apps = append(apps, identity.ServiceApp("", peerName(i)))
 	}
 	certificates.Issue(apps...)
-	c.child = b.Child("service", start{certificates, p.exports, c.Peers, (p.changes/2 + c.Peers - 1) / c.Peers})
+	c.child = b.Child("service", start{certificates, p.exports, c.Peers, p.used, (p.changes/2 + p.used - 1) / p.used})
 	harness.Progress("%s: starting", c.Name)
 	alone := harness.Ask[harness.Memory](c.child, "Memory", nil)
 	address := harness.Ask[string](c.child, "PeerAddress", nil)
 	for i := range c.Peers {
-		c.peers = append(c.peers, startPeer(b, certificates, peerName(i), address, p.exports, c.Others))
+		calls := 0
+		if i < p.used {
+			calls = min(20, p.exports)
+		}
+		c.peers = append(c.peers, startPeer(b, certificates, peerName(i), address, p.exports, calls))
 	}
 	for _, p := range c.peers {
 		b.Await(p.name+" hears "+ours, 5*time.Millisecond, func() { heard(b, p.Topology, 1) })
 	}
-	asked := harness.Ask[harness.Memory](c.child, "Memory", nil)
 	c.connect(b)
 	linked := harness.Ask[harness.Memory](c.child, "Memory", nil)
-	all := float64(c.Peers * p.exports)
-	c.Add("exports +", all)
-	c.Add("others", float64(c.Peers*c.Others))
+	c.Add("exports", float64(c.Peers*p.exports))
 	c.MiB("rss alone", alone.RSS)
-	c.MiB("rss +", linked.RSS)
-	c.MiB("heap +", linked.Heap)
-	c.Add("heap told", (float64(linked.Heap)-float64(asked.Heap))/all)
-	c.Add("heap telling", (float64(asked.Heap)-float64(alone.Heap))/all)
+	c.MiB("rss", linked.RSS)
+	c.MiB("heap", linked.Heap)
 	c.idle(b)
-	c.change(b)
+	c.change(b, "change")
+	c.far(func() { c.change(b, "change far") })
 	c.changeOwn(b)
+	c.wake(b, "wake", 0)
+	c.far(func() { c.wake(b, "wake far", 1) })
+	c.region(b)
 	c.reconnect(b)
 }
 
@@ -213,18 +191,18 @@ func (c *column) spent(do func()) (took, service, peers time.Duration) {
 
 // connect has the service ask its peers: all but one of them at once, and then that one.
 func (c *column) connect(b *harness.B) {
-	last := c.peers[len(c.peers)-1]
+	last := c.peers[0]
 	var took time.Duration
-	_, used, _ := c.spent(func() { took = c.link(c.peers[:len(c.peers)-1]...) })
-	c.Took("start +", took)
-	c.Took("start cpu +", used)
+	_, used, _ := c.spent(func() { took = c.link(c.peers[1:]...) })
+	c.Took("start", took)
+	c.Took("start cpu", used)
 	before := last.asked.Traffic()
 	_, used, _ = c.spent(func() {
 		took = c.link(last)
 		b.Pause(100 * time.Millisecond)
 	})
 	c.Took("first", took)
-	c.Took("first cpu +", used)
+	c.Took("first cpu", used)
 	c.Add("first in", float64(last.asked.Traffic().Received-before.Received)/1024)
 	c.Add("first out", float64(last.asked.Traffic().Sent-before.Sent)/1024)
 	b.Pause(time.Second)
@@ -248,59 +226,99 @@ func (c *column) traffic() (in, out float64) {
 	return in, out
 }
 
-// idle measures while nothing happens that concerns the service: only apps change that are exported to
-// others, 100 a second.
+// idle measures while nothing happens.
 func (c *column) idle(b *harness.B) {
 	harness.Progress("%s: at rest", c.Name)
 	b.Pause(time.Second)
-	b.Scope(func(b *harness.B) {
-		b.Go(func(ctx context.Context) error {
-			for i := 0; c.Others > 0 && ctx.Err() == nil; i++ {
-				p, n := c.peers[i%len(c.peers)], i/len(c.peers)
-				_, _ = p.Topology.Apply(ctx, flip(p.name, c.exports+n/2%c.Others, n)) // it fails when ctx has ended
-				time.Sleep(10 * time.Millisecond)
-			}
-			return nil
-		})
-		in, out := c.traffic()
-		took, used, _ := c.spent(func() { b.Pause(c.plan.rest) })
-		inNow, outNow := c.traffic()
-		c.rest = rest{time.Duration(float64(used) / took.Seconds()), (inNow - in) / took.Seconds(), (outNow - out) / took.Seconds()}
-	})
+	in, out := c.traffic()
+	took, used, _ := c.spent(func() { b.Pause(c.plan.rest) })
+	inNow, outNow := c.traffic()
+	c.rest = rest{time.Duration(float64(used) / took.Seconds()), (inNow - in) / took.Seconds(), (outNow - out) / took.Seconds()}
 	connections := int64(0)
 	for _, p := range c.peers {
 		connections += p.asked.Traffic().Connections + p.asks.Traffic().Connections
 	}
-	c.Add("connections +", float64(connections))
-	c.Add("rest cpu +", 100*c.rest.cpu.Seconds())
-	c.Add("rest in", c.rest.in/float64(c.Peers))
-	c.Add("rest out", c.rest.out/float64(c.Peers))
+	c.Add("connections", float64(connections))
+	c.Add("rest cpu", 100*c.rest.cpu.Seconds())
+	c.Add("rest in", c.rest.in)
+	c.Add("rest out", c.rest.out)
 }
 
-// change has apps of the peers change, 50 a second: one instance each goes, and all of them come back.
-func (c *column) change(b *harness.B) {
+// far does something while all links have a round trip of 50 ms.
+func (c *column) far(do func()) {
+	each := func(by time.Duration) {
+		for _, p := range c.peers {
+			p.asked.Delay(by)
+			p.asks.Delay(by)
+		}
+	}
+	each(25 * time.Millisecond)
+	defer each(0)
+	do()
+}
+
+// wake has an app here use one of a peer that was not in use, from the end of their list.
+func (c *column) wake(b *harness.B, figure string, from int) {
+	for i := c.Peers - 1 - from; i >= c.used && i >= c.Peers-10; i -= 2 {
+		c.Took(figure, harness.Ask[time.Duration](c.child, "Use", c.peers[i].name))
+	}
+}
+
+// region cuts off many peers, with all that are in use, until their leases have run out, and has them
+// back.
+func (c *column) region(b *harness.B) {
+	lost := c.peers[:min(max(c.used, 100), c.Peers)]
+	harness.Progress("%s: %d of them lost", c.Name, len(lost))
+	for _, p := range lost {
+		p.cut()
+	}
+	b.Pause(3 * time.Second)
+	used := lost[:c.used]
+	var before []sent
+	for _, p := range used {
+		before = append(before, p.told.load())
+	}
+	took, cpu, _ := c.spent(func() {
+		for _, p := range lost {
+			p.mend()
+		}
+		for i, p := range used {
+			b.Await(p.name+" is heard again", time.Millisecond, func() { harness.Assert(p.told.load().Firsts > before[i].Firsts, "not all is told") })
+		}
+	})
+	c.Took("region", took)
+	c.Took("region cpu", cpu)
+	b.Pause(time.Second)
+}
+
+// change has apps of the peers in use change, 50 a second: one instance each goes, and all of them come
+// back.
+func (c *column) change(b *harness.B, figure string) {
 	harness.Progress("%s: %d changes", c.Name, c.changes)
 	began, half := map[sight]int64{}, c.changes/2
 	harness.Ask[[]seen](c.child, "Seen", nil) // of the start
 	_, used, _ := c.spent(func() {
 		for k := range 2 * half {
-			p, i := c.peers[k%half%len(c.peers)], k%half/len(c.peers)
+			p, i := c.peers[k%half%c.used], k%half/c.used
 			began[sight{appOf(p.name, i).ID, k >= half}] = time.Now().UnixNano()
 			harness.Apply(b, p.Topology, flip(p.name, i, k/half))
 			b.Pause(20 * time.Millisecond)
 		}
 	})
-	c.Took("change cpu", used/time.Duration(c.changes))
+	if figure == "change" {
+		c.Took("change cpu", used/time.Duration(c.changes))
+	}
+	b.Pause(200 * time.Millisecond)
 	for _, s := range harness.Ask[[]seen](c.child, "Seen", nil) {
 		if at, known := began[s.Sight]; known {
-			c.Took("change", time.Duration(s.At-at))
+			c.Took(figure, time.Duration(s.At-at))
 			delete(began, s.Sight)
 		}
 	}
 	harness.Assert(len(began) == 0, "the view never had %v", began)
 }
 
-// changeOwn has apps of the service change, 20 a second, of which all peers are told.
+// changeOwn has apps of the service change, 20 a second, of which the peers that use it are told.
 func (c *column) changeOwn(b *harness.B) {
 	harness.Progress("%s: %d changes of our own", c.Name, c.own)
 	_, before := c.traffic()
@@ -309,8 +327,8 @@ func (c *column) changeOwn(b *harness.B) {
 		b.Pause(100 * time.Millisecond)
 	})
 	_, out := c.traffic()
-	c.Took("own cpu +", used/time.Duration(c.own))
-	c.Add("own out +", max(0, out-before-c.rest.out*took.Seconds())/float64(c.own))
+	c.Took("own cpu", used/time.Duration(c.own))
+	c.Add("own out", max(0, out-before-c.rest.out*took.Seconds())/float64(c.own))
 }
 
 // reconnect cuts all connections between a peer and the service, both ways, again and again: first when
@@ -319,7 +337,7 @@ func (c *column) reconnect(b *harness.B) {
 	harness.Progress("%s: %d reconnects", c.Name, c.reconnects)
 	again := int64(0)
 	for i := range c.reconnects {
-		p := c.peers[i%len(c.peers)]
+		p := c.peers[i%c.used]
 		there, here := p.told.load(), harness.Ask[sent](c.child, "Told", nil)
 		in, out := p.traffic()
 		took, used, peers := c.spent(func() {
@@ -333,18 +351,18 @@ func (c *column) reconnect(b *harness.B) {
 			b.Pause(300 * time.Millisecond) // all that it costs is spent by then, renewals included that came along
 		})
 		inNow, outNow := p.traffic()
-		c.Add("again in", (inNow-in-c.rest.in*took.Seconds()/float64(c.Peers))/1024)
-		c.Add("again out", (outNow-out-c.rest.out*took.Seconds()/float64(c.Peers))/1024)
+		c.Add("again in", (inNow-in-c.rest.in*took.Seconds()/float64(c.used))/1024)
+		c.Add("again out", (outNow-out-c.rest.out*took.Seconds()/float64(c.used))/1024)
 		c.Took("again cpu", used)
 		c.Took("again there", peers)
 		again += p.told.load().Exports - there.Exports + harness.Ask[sent](c.child, "Told", nil).Exports - here.Exports
 	}
 	c.Add("sent again", float64(again))
-	p := c.peers[len(c.peers)-1]
+	p := c.peers[0]
 	before := p.told.load()
 	p.cut()
 	b.Pause(100 * time.Millisecond) // until both have noticed
-	harness.Apply(b, p.Topology, flip(p.name, c.exports-1, 0))
+	harness.Apply(b, p.Topology, flip(p.name, 0, 0))
 	p.mend()
 	b.Await(p.name+" is heard again", 5*time.Millisecond, func() { harness.Assert(p.told.load().Firsts > before.Firsts, "not all is told") })
 	c.Add("sent changed", float64(p.told.load().Exports-before.Exports))
