@@ -39,6 +39,9 @@ func (ss *selections) setDefault(namespace string, next *catalog.AppEndpoints) {
 			for i := range n.selection.Endpoints {
 				ss.accesses.callerChanged(n.selection.Endpoints[i].App, n)
 			}
+			if len(n.guests) > 0 {
+				ss.reachGuests(n)
+			}
 		}
 	}
 }
@@ -57,15 +60,28 @@ func (ss *selections) countDefault(s *catalog.AppEndpoints, by int) {
 		if ss.inDefaults[app] += by; ss.inDefaults[app] == 0 {
 			delete(ss.inDefaults, app)
 		}
-		if n := ss.apps[app]; n != nil {
-			ss.interestChanged(n)
-		} else if app.Namespace == catalog.DefaultName {
-			for other, n := range ss.apps {
+		ss.defaultChanged(app)
+		if app.Namespace == catalog.DefaultName {
+			for other := range ss.offeredApps() {
 				if other.ID == app.ID {
-					ss.interestChanged(n)
+					ss.defaultChanged(other)
+				}
+			}
+			for other := range ss.apps {
+				if other.ID == app.ID {
+					ss.defaultChanged(other)
 				}
 			}
 		}
+	}
+}
+
+// defaultChanged has an app have a node while a default holds it and somebody offers it.
+func (ss *selections) defaultChanged(app catalog.App) {
+	if len(ss.remotesOf(app)) > 0 {
+		n := ss.node(app)
+		ss.interestChanged(n)
+		ss.release(n)
 	}
 }
 

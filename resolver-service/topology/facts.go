@@ -96,6 +96,11 @@ func (f Facts) Refuses(e *catalog.Endpoint, caller catalog.App) bool {
 // Apps are those that run here, and those that other clusters export, in no order.
 func (f Facts) Apps() iter.Seq[catalog.App] {
 	return func(yield func(catalog.App) bool) {
+		for app := range f.g.offeredApps() {
+			if !yield(app) {
+				return
+			}
+		}
 		for app, n := range f.g.apps {
 			if (len(n.instances) > 0 || len(f.Exporters(app)) > 0) && !yield(app) {
 				return
@@ -129,11 +134,8 @@ func (f Facts) Heard(cluster string) bool {
 
 // Exports tells whether a cluster exports an app to this one, and whether to the caller.
 func (f Facts) Exports(cluster string, app, caller catalog.App) (exported, allowed bool) {
-	n := f.g.apps[app]
-	if n == nil {
-		return false, false
-	}
-	export := n.remote.of(cluster)
+	all := f.g.remotesOf(app)
+	export := all.of(cluster)
 	return export != nil, export != nil && export.allows(f.g.cfg.Cluster, caller)
 }
 
@@ -171,12 +173,9 @@ func (f Facts) TakenBefore(guest string, take catalog.Take) string {
 // Exporters are the clusters that export an app to this one, without guests.
 func (f Facts) Exporters(app catalog.App) []string {
 	var names []string
-	if n := f.g.apps[app]; n != nil {
-		for i := range n.remote {
-			if f.Guest(n.remote[i].cluster) {
-				continue
-			}
-			names = append(names, n.remote[i].cluster)
+	for _, remote := range f.g.remotesOf(app) {
+		if !f.Guest(remote.cluster) {
+			names = append(names, remote.cluster)
 		}
 	}
 	return names

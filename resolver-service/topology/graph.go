@@ -2,6 +2,7 @@ package topology
 
 import (
 	"net/netip"
+	"slices"
 	"unique"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -119,6 +120,8 @@ type cluster struct {
 	damped  bool                         // its word holds, but its lease ran out too often lately
 	resting bool                         // its word may be old, and is not relied on
 	exports map[*node]struct{}           // apps that the cluster exports to this one
+	offers  map[catalog.App]offer        // and those without a node
+	lists   []*[]catalog.Allow           // some of the offers', to be shared
 	direct  direct                       // their addresses; empty while it is not on our network
 	named   map[*node]map[*node]struct{} // caller to callees whose routes name the cluster
 }
@@ -188,6 +191,7 @@ func (ns *nodes) node(app catalog.App) *node {
 		n = &node{app: app}
 		ns.apps[app] = n
 		ns.unown(n, true)
+		ns.adopt(n)
 	}
 	return n
 }
@@ -200,8 +204,12 @@ func (n *node) present() bool {
 
 // release forgets an app that nothing refers to any more.
 func (ns *nodes) release(n *node) {
-	if !n.present() && !n.followed && len(n.remote)+len(n.callers)+len(n.guests)+len(n.takes) == 0 && ns.apps[n.app] == n {
+	if !n.present() && !n.followed && len(n.callers)+len(n.guests)+len(n.takes) == 0 && ns.apps[n.app] == n && n.remote.namedOnly() {
+		if len(n.remote) > 0 && ns.inDefault(n.app) || slices.ContainsFunc(n.remote, func(i imported) bool { return ns.clusters[i.cluster].guest() != nil }) {
+			return
+		}
 		delete(ns.apps, n.app)
+		ns.offered(n)
 		ns.unown(n, false)
 	}
 }
@@ -230,7 +238,7 @@ func (ns *nodes) cluster(name string) *cluster {
 }
 
 func (ns *nodes) releaseCluster(c *cluster) {
-	if c.object == nil && !c.heard && len(c.exports) == 0 && len(c.named) == 0 {
+	if c.object == nil && !c.heard && len(c.exports)+len(c.offers) == 0 && len(c.named) == 0 {
 		delete(ns.clusters, c.name)
 	}
 }

@@ -241,7 +241,7 @@ func (vs *views) flushTaken(u *Update) {
 	for c := range vs.guests {
 		for _, t := range c.guest().Takes {
 			caller, callee := vs.apps[t.Caller], vs.apps[t.App]
-			if vs.cfg.Open && caller != nil && caller.selection == nil && callee.present() {
+			if vs.cfg.Open && caller != nil && (caller.present() || caller.followed) && caller.selection == nil && callee.present() {
 				e := vs.localEntry(callee, catalog.Rule{})
 				e.Own = withTakes(nil, vs.takes(caller, callee))
 				edits[caller] = append(edits[caller], catalog.Edit[*catalog.Entry]{App: t.App, Value: e})

@@ -37,6 +37,11 @@ func (im *imports) takePeer(p *PeerChange) {
 				im.setRemote(c, n, nil)
 			}
 		}
+		for app := range c.offers {
+			if !stands[app] {
+				c.removeOffer(app)
+			}
+		}
 		im.actors.keep(c.name, stands)
 	}
 	for _, app := range p.Delete {
@@ -44,11 +49,15 @@ func (im *imports) takePeer(p *PeerChange) {
 			im.actors.setRemote(a, c.name, nil)
 		} else if n := im.apps[app]; n != nil {
 			im.setRemote(c, n, nil)
+		} else {
+			c.removeOffer(app)
 		}
 	}
 	for i := range p.Put {
 		if a, ok := p.Put[i].App.Actors(); ok {
 			im.actors.setRemote(a, c.name, &p.Put[i])
+		} else if im.isOffer(c, &p.Put[i]) {
+			c.putOffer(&p.Put[i])
 		} else {
 			im.setRemote(c, im.node(p.Put[i].App), &p.Put[i])
 		}
@@ -110,22 +119,17 @@ func (im *imports) setRemote(c *cluster, n *node, export *PeerExport) {
 	}
 	if export == nil {
 		n.remote.remove(c.name)
-		delete(c.exports, n)
 	} else {
 		n.remote.put(c.name, export)
-		c.exports[n] = struct{}{}
+	}
+	if (old == nil) != (export == nil) {
+		im.exportedBy(c, n, export != nil)
 	}
 	for caller := range n.callers {
 		im.dirty.entry(caller, n)
 	}
 	if len(n.takes) > 0 {
 		im.dirty.present(n)
-	}
-	if (old == nil) != (export == nil) {
-		im.dirty.interest(c, n)
-		if c.tunnelled() {
-			im.dirty.tunnel(c, n)
-		}
 	}
 	im.release(n)
 }

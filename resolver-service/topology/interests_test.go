@@ -150,3 +150,52 @@ func TestAViewByAnInterest(t *testing.T) {
 		}
 	}
 }
+
+// TestAnOfferHasNoNode until the app is of use here, and again when it is no more; and it is known all
+// the same.
+func TestAnOfferHasNoNode(t *testing.T) {
+	g := NewGraph(west)
+	g.Apply(full(reaches("east", "10.9.0.1:15443"), reaches("north", "10.9.0.2:15443")))
+	named := func(id string) PeerExport {
+		return PeerExport{App: app(id), Allow: []catalog.Allow{{Cluster: "west", App: "checkout"}}, Ready: 1, Named: true}
+	}
+	g.Apply(says("east", named("orders"), named("ledger"), named("mail")))
+	g.Apply(says("north", named("orders"), named("mail")))
+	known := func(when string, nodes, offers int) {
+		t.Helper()
+		if got := len(g.clusters["east"].offers) + len(g.clusters["north"].offers); len(g.apps) != nodes || got != offers {
+			t.Errorf("%s: %d nodes and %d offers; want %d and %d", when, len(g.apps), got, nodes, offers)
+		}
+		f := Facts{g}
+		exporters := f.Exporters(app("orders"))
+		slices.Sort(exporters)
+		exported, allowed := f.Exports("north", app("orders"), app("checkout"))
+		_, others := f.Exports("north", app("orders"), app("cart"))
+		apps := slices.SortedFunc(f.Apps(), catalog.App.Compare)
+		if !slices.Equal(exporters, []string{"east", "north"}) || !exported || !allowed || others || !slices.Equal(slices.Compact(apps), []catalog.App{app("ledger"), app("mail"), app("orders")}) {
+			t.Errorf("%s: exported by %v, to checkout %v %v, to cart %v; apps %v", when, exporters, exported, allowed, others, apps)
+		}
+		if reports := g.imports.reports(app("checkout"), app("mail")); !reports[0].Exported || !reports[1].Allowed {
+			t.Errorf("%s: reported as %+v", when, reports)
+		}
+	}
+	known("at first", 0, 5)
+	g.Apply(objects(selects("checkout", calls("orders", via("north", 0, 1)))))
+	known("selected", 2, 3)
+	g.Apply(deletes(selects("checkout").Key()))
+	known("selected no more", 0, 5)
+	g.Apply(objects(&catalog.AppEndpoints{App: catalog.App{Namespace: "shop", ID: catalog.DefaultName}, Endpoints: []catalog.Endpoint{calls("mail")}}))
+	known("in a default", 1, 3)
+	g.Apply(Change{Peers: []PeerChange{{Cluster: "east", Full: true, Put: []PeerExport{named("ledger")}}}})
+	if len(g.clusters["east"].offers) != 1 || len(g.remotesOf(app("mail"))) != 1 {
+		t.Errorf("after a full set of one: %v; mail by %v", g.clusters["east"].offers, g.remotesOf(app("mail")))
+	}
+	g.Apply(deletes(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: "shop", Name: catalog.DefaultName}))
+	for _, name := range []string{"east", "north"} {
+		g.Apply(Change{Peers: []PeerChange{{Cluster: name, Full: true, Lease: Forgotten}}})
+		g.Apply(deletes(reaches(name).Key()))
+	}
+	if len(g.apps)+len(g.clusters) > 0 {
+		t.Errorf("in the end there are %d nodes and %d clusters", len(g.apps), len(g.clusters))
+	}
+}

@@ -57,6 +57,7 @@ func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
 				all = append(all, app)
 			}
 		}
+		all = slices.AppendSeq(all, g.offeredApps())
 	})
 	slices.SortFunc(all, catalog.App.Compare)
 	return all, err
@@ -69,6 +70,8 @@ func (v Inventory) AppStates(ctx context.Context, apps []catalog.App) (all []App
 		for _, app := range apps {
 			if n := g.apps[app]; n != nil && g.isKnown(n) {
 				all = append(all, g.state(n))
+			} else if remote := g.remotesOf(app); n == nil && len(remote) > 0 {
+				all = append(all, g.state(&node{app: app, remote: remote}))
 			}
 		}
 	})

@@ -250,6 +250,9 @@ func randomChange(r *rand.Rand) Change {
 			e.Instances = []uint32{7, 8, 9}[:e.Ready]
 			e.Zones, e.Versions = randomLabels(r, len(e.Instances)), randomLabels(r, len(e.Instances))
 		}
+		if r.IntN(4) == 0 {
+			e = PeerExport{App: e.App, Allow: e.Allow, Ready: min(e.Ready, 1), Named: true}
+		}
 		return says(name(), e)
 	case 9:
 		if r.IntN(2) == 0 {

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 
@@ -223,6 +224,9 @@ func (ss *selections) setCluster(c *cluster, next *catalog.Cluster) {
 	ss.setGuest(c, was, c.guest())
 	if (was == nil) != (c.guest() == nil) {
 		ss.dirty.need(c)
+		for _, app := range slices.Collect(maps.Keys(c.offers)) {
+			ss.node(app)
+		}
 		for n := range c.exports {
 			ss.dirty.interest(c, n)
 		}

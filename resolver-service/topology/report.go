@@ -100,7 +100,7 @@ func (o *ownership) taken(app catalog.App) (all []Taken) {
 
 func (im *imports) reports(caller, app catalog.App) []ClusterReport {
 	var all []ClusterReport
-	n := im.apps[app]
+	exports := im.remotesOf(app)
 	for name, c := range im.clusters {
 		if c.object == nil || name == im.cfg.Cluster {
 			continue
@@ -112,11 +112,9 @@ func (im *imports) reports(caller, app catalog.App) []ClusterReport {
 				s.Shared = append(s.Shared, im.sharedGateways(own.Address, name)...)
 			}
 		}
-		if n != nil {
-			if export := n.remote.of(name); export != nil {
-				s.Refused = im.refusedOf(c, export)
-				s.Exported, s.Allowed = true, export.allows(im.cfg.Cluster, caller)
-			}
+		if export := exports.of(name); export != nil {
+			s.Refused = im.refusedOf(c, export)
+			s.Exported, s.Allowed = true, export.allows(im.cfg.Cluster, caller)
 		}
 		all = append(all, s)
 	}

@@ -1,0 +1,130 @@
+package topology
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/isthmus-mesh/isthmus/catalog"
+)
+
+// offer is an export of which only the name is told, of an app that this cluster has nothing to do
+// with. There may be hundreds of thousands, so it is as small as it gets: no node, and one list of
+// callers for all offers of a cluster that have the same.
+type offer struct {
+	allow *[]catalog.Allow
+	ready bool
+}
+
+// export is the offer as what was told.
+func (o offer) export(app catalog.App) *PeerExport {
+	e := &PeerExport{App: app, Allow: *o.allow, Named: true}
+	if o.ready {
+		e.Ready = 1
+	}
+	return e
+}
+
+// fewLists is how many lists of callers are compared with a new one.
+const fewLists = 16
+
+func (c *cluster) putOffer(e *PeerExport) {
+	at := slices.IndexFunc(c.lists, func(l *[]catalog.Allow) bool { return slices.Equal(*l, e.Allow) })
+	if at < 0 {
+		if len(c.lists) == fewLists {
+			c.lists = c.lists[1:]
+		}
+		c.lists = append(c.lists, &e.Allow)
+		at = len(c.lists) - 1
+	}
+	if c.offers == nil {
+		c.offers = map[catalog.App]offer{}
+	}
+	c.offers[e.App] = offer{c.lists[at], e.Ready > 0}
+}
+
+// removeOffer takes an offer out, and tells whether there was one.
+func (c *cluster) removeOffer(app catalog.App) bool {
+	_, had := c.offers[app]
+	if delete(c.offers, app); len(c.offers) == 0 {
+		c.offers, c.lists = nil, nil // a map that was large stays large
+	}
+	return had
+}
+
+// isOffer tells whether an export is kept as an offer.
+func (ns *nodes) isOffer(c *cluster, e *PeerExport) bool {
+	return e.Named && ns.apps[e.App] == nil && c.guest() == nil && !ns.inDefault(e.App)
+}
+
+// adopt makes an app's offers exports of its node, which is new.
+func (ns *nodes) adopt(n *node) {
+	for _, c := range ns.clusters {
+		if o, there := c.offers[n.app]; there {
+			c.removeOffer(n.app)
+			n.remote.put(c.name, o.export(n.app))
+			ns.exportedBy(c, n, true)
+		}
+	}
+}
+
+// exportedBy notes that a cluster exports an app that has a node, or no more.
+func (ns *nodes) exportedBy(c *cluster, n *node, exported bool) {
+	if exported {
+		c.exports[n] = struct{}{}
+	} else {
+		delete(c.exports, n)
+	}
+	ns.dirty.interest(c, n)
+	if c.tunnelled() {
+		ns.dirty.tunnel(c, n)
+	}
+}
+
+// offered makes the exports of a node that goes offers again. All of them are named only.
+func (ns *nodes) offered(n *node) {
+	for i := range n.remote {
+		c := ns.cluster(n.remote[i].cluster)
+		ns.exportedBy(c, n, false)
+		c.putOffer(n.remote[i].PeerExport)
+	}
+}
+
+// namedOnly tells whether other clusters say no more of an app than its name.
+func (r remotes) namedOnly() bool {
+	return !slices.ContainsFunc(r, func(i imported) bool { return !i.Named })
+}
+
+// offerOf is an offer of an app without a node; nil for none.
+func (ns *nodes) offerOf(cluster string, app catalog.App) *PeerExport {
+	if c := ns.clusters[cluster]; c != nil {
+		if o, there := c.offers[app]; there {
+			return o.export(app)
+		}
+	}
+	return nil
+}
+
+// remotesOf are the exports of an app, whether or not it has a node.
+func (ns *nodes) remotesOf(app catalog.App) (all remotes) {
+	if n := ns.apps[app]; n != nil {
+		return n.remote
+	}
+	for name := range ns.clusters {
+		if e := ns.offerOf(name, app); e != nil {
+			all.put(name, e)
+		}
+	}
+	return all
+}
+
+// offeredApps are the apps without a node that are offered, each once.
+func (ns *nodes) offeredApps() iter.Seq[catalog.App] {
+	all := map[catalog.App]struct{}{}
+	for _, c := range ns.clusters {
+		for app := range c.offers {
+			all[app] = struct{}{}
+		}
+	}
+	return maps.Keys(all)
+}
