@@ -59,7 +59,8 @@ func (im *imports) takePeer(p *PeerChange) {
 		} else if im.isOffer(c, &p.Put[i]) {
 			c.putOffer(&p.Put[i])
 		} else {
-			im.setRemote(c, im.node(p.Put[i].App), &p.Put[i])
+			export := p.Put[i] // apart, so that it holds no others of the change
+			im.setRemote(c, im.node(export.App), &export)
 		}
 	}
 	im.releaseCluster(c)

@@ -34,7 +34,8 @@ func (c *cluster) putOffer(e *PeerExport) {
 		if len(c.lists) == fewLists {
 			c.lists = c.lists[1:]
 		}
-		c.lists = append(c.lists, &e.Allow)
+		allow := slices.Clone(e.Allow) // so that it holds nothing else of what was told
+		c.lists = append(c.lists, &allow)
 		at = len(c.lists) - 1
 	}
 	if c.offers == nil {

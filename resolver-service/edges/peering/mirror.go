@@ -161,6 +161,7 @@ func (k *exportMirror) nextChange(cluster string, most int) (change topology.Pee
 			change.Put = append(change.Put, *export)
 		}
 	}
+	k.pending = map[catalog.App]*topology.PeerExport{} // one that was large stays large
 	return change, true
 }
 
