@@ -221,7 +221,7 @@ bench-fanout: ## how soon 1,000 sidecars see a change
 bench-xds: ## how soon clients of xDS see a change, beside go-control-plane's LinearCache
 	@go run ./tests/bench xds $(BENCH)
 
-bench-peers: ## what 2, 10 and 100 other clusters cost, with 1,000 exports each
+bench-peers: ## what 10 to 1,000 other clusters cost, with 200 exports each and 20 in use
 	@go run ./tests/bench peers $(BENCH)
 
 bench-stores: ## from a write to a config store to its delivery, beside the store's own watch; a start; requests at rest
