@@ -196,11 +196,17 @@ func peersSummary(all []*v1alpha1.PeerStatus) string {
 	if len(all) == 0 {
 		return "PEERS none"
 	}
-	n := 0
+	n, rest := 0, 0
 	for _, p := range all {
-		if p.GetState() == "connected" {
+		switch p.GetState() {
+		case "connected":
 			n++
+		case catalog.PeerResting:
+			rest++
 		}
+	}
+	if rest > 0 {
+		return fmt.Sprintf("PEERS %d of %d connected, %d at rest", n, len(all), rest)
 	}
 	return fmt.Sprintf("PEERS %d of %d connected", n, len(all))
 }

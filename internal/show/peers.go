@@ -71,7 +71,7 @@ func worstFirst(all []*v1alpha1.PeerStatus) []*v1alpha1.PeerStatus {
 
 // rank is 0 for a peer that is not well, and 1 for others.
 func rank(p *v1alpha1.PeerStatus) int {
-	if p.GetState() != "connected" || p.GetUnreachedBy() > 0 {
+	if !catalog.PeerWell(p.GetState()) || p.GetUnreachedBy() > 0 {
 		return 0
 	}
 	return 1

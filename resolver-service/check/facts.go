@@ -349,7 +349,7 @@ func oneWay(f *Facts) (all []Result) {
 			}
 		}
 		switch {
-		case p.GetState() != "connected" || p.GetHears() == "connected" || exports == 0 && p.GetHears() == "":
+		case p.GetState() != "connected" || catalog.PeerWell(p.GetHears()) || exports == 0 && p.GetHears() == "":
 			continue
 		case p.GetHears() == "":
 			r.Found = fmt.Sprintf("one-way: no app there can call this cluster, and %d apps are exported to it", exports)

@@ -86,27 +86,38 @@ var closed = func() chan struct{} {
 
 // interest is of which exports the peer of one stream wants to know all: of every one, unless it has
 // said otherwise.
-type interest struct{ live.Value[*topology.Interest] }
+type interest struct {
+	live.Value[*topology.Interest]
+	tooLarge bool // of the goroutine that takes it
+}
 
-// take takes in what a request says. What is too much is left out.
+// largestInterest bounds the apps that are kept for one stream. Who wants to know all of more is told
+// all of every app.
+const largestInterest = 10_000
+
+// take takes in what a request says.
 func (i *interest) take(m *v1alpha1.Interest) {
-	if m == nil {
+	if m == nil || i.tooLarge {
 		return
 	}
 	var before *catalog.AppSet
 	if now, _ := i.Load(); now != nil {
 		before = now.Apps
 	}
-	if before.Len()+len(m.GetPut()) > maxExports {
-		m.Put = nil
+	if before.Len()+len(m.GetPut()) > largestInterest {
+		i.tooLarge = true
+		i.Store(nil)
+		return
 	}
 	i.Store(&topology.Interest{Apps: before.With(apps(m.GetPut()), apps(m.GetRemoved()))})
 }
 
-func apps(all []*v1alpha1.App) []catalog.App {
-	apps := make([]catalog.App, len(all))
-	for i, a := range all {
-		apps[i] = wire.AppOf(a)
+// apps are those with a name that an export can have.
+func apps(all []*v1alpha1.App) (apps []catalog.App) {
+	for _, a := range all {
+		if app := wire.AppOf(a); shortName(app) == app {
+			apps = append(apps, app)
+		}
 	}
 	return apps
 }

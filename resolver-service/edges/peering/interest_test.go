@@ -1,8 +1,11 @@
 package peering
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
@@ -52,4 +55,33 @@ func TestOnlyWhatIsSelectedIsToldWhole(t *testing.T) {
 	}
 	east.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{exported("ledger").Key()}}})
 	within(t, "the end of a name", func() bool { return only(links).Exports == 1 })
+}
+
+// TestAnInterestIsBounded in the apps that are kept, and in their names.
+func TestAnInterestIsBounded(t *testing.T) {
+	named := func(names ...string) *v1alpha1.Interest {
+		m := &v1alpha1.Interest{}
+		for _, name := range names {
+			m.Put = append(m.Put, &v1alpha1.App{Namespace: "shop", Id: name})
+		}
+		return m
+	}
+	var i interest
+	i.take(named("orders", strings.Repeat("x", 1<<20)))
+	if by, _ := i.Load(); by == nil || by.Apps.Len() != 1 {
+		t.Errorf("a name that no export can have is kept: %v", by)
+	}
+	var many []string
+	for n := range largestInterest {
+		many = append(many, fmt.Sprint("app-", n))
+	}
+	i.take(named(many[1:]...))
+	if by, _ := i.Load(); by == nil || by.Apps.Len() != largestInterest {
+		t.Errorf("of %d apps %v", largestInterest, by)
+	}
+	for _, m := range []*v1alpha1.Interest{named("one-more"), named("another")} {
+		if i.take(m); func() bool { by, _ := i.Load(); return by != nil }() {
+			t.Error("an interest that is too large is none in every app")
+		}
+	}
 }
