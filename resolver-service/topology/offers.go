@@ -44,13 +44,10 @@ func (c *cluster) putOffer(e *PeerExport) {
 	c.offers[e.App] = offer{c.lists[at], e.Ready > 0}
 }
 
-// removeOffer takes an offer out, and tells whether there was one.
-func (c *cluster) removeOffer(app catalog.App) bool {
-	_, had := c.offers[app]
+func (c *cluster) removeOffer(app catalog.App) {
 	if delete(c.offers, app); len(c.offers) == 0 {
 		c.offers, c.lists = nil, nil // a map that was large stays large
 	}
-	return had
 }
 
 // isOffer tells whether an export is kept as an offer.
@@ -96,24 +93,14 @@ func (r remotes) namedOnly() bool {
 	return !slices.ContainsFunc(r, func(i imported) bool { return !i.Named })
 }
 
-// offerOf is an offer of an app without a node; nil for none.
-func (ns *nodes) offerOf(cluster string, app catalog.App) *PeerExport {
-	if c := ns.clusters[cluster]; c != nil {
-		if o, there := c.offers[app]; there {
-			return o.export(app)
-		}
-	}
-	return nil
-}
-
 // remotesOf are the exports of an app, whether or not it has a node.
 func (ns *nodes) remotesOf(app catalog.App) (all remotes) {
 	if n := ns.apps[app]; n != nil {
 		return n.remote
 	}
-	for name := range ns.clusters {
-		if e := ns.offerOf(name, app); e != nil {
-			all.put(name, e)
+	for name, c := range ns.clusters {
+		if o, there := c.offers[app]; there {
+			all.put(name, o.export(app))
 		}
 	}
 	return all
