@@ -43,7 +43,7 @@ func (balancerBuilder) Name() string { return balancerName }
 // Build makes the balancer of one channel.
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	return &planBalancer{
-		cc: cc, endpoints: map[endpointKey]*endpoint{}, instances: map[string]*instance{}, draining: map[*endpoint]struct{}{},
+		cc: cc, endpoints: endpoints{all: map[endpointKey]*endpoint{}, instances: map[string]*instance{}}, draining: map[*endpoint]struct{}{},
 		routes: map[string]*routeState{}, unusableSince: time.Now(),
 	}
 }
@@ -55,15 +55,13 @@ type planBalancer struct {
 
 	mu            sync.Mutex
 	plan          *plan // nil before the first
-	endpoints     map[endpointKey]*endpoint
-	instances     map[string]*instance
+	endpoints     endpoints
 	draining      map[*endpoint]struct{}
 	routes        map[string]*routeState // by cluster
 	takes         []takeable             // as of the last update
 	lastChoice    *catalog.Choice        // of the last picker for several routes
 	usable        bool                   // calls had a route at the last update
 	unusableSince time.Time
-	connecting    int // attempts under way
 	timer         *time.Timer
 	closed        bool
 
@@ -82,12 +80,12 @@ func (b *planBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.usable, b.unusableSince = false, time.Now()
 	}
 	b.plan = p
-	for _, e := range b.endpoints {
+	for _, e := range b.endpoints.all {
 		e.planned = false
 	}
 	for r := range p.all() {
 		r.candidates(func(_ *target, key endpointKey) *endpoint {
-			if e := b.endpoints[key]; e != nil {
+			if e := b.endpoints.all[key]; e != nil {
 				e.planned = true
 			}
 			return nil
@@ -124,7 +122,7 @@ func (b *planBalancer) responsivenessChanged(e *endpoint) {
 func (b *planBalancer) hasAlternative(e *endpoint) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, other := range b.endpoints {
+	for _, other := range b.endpoints.all {
 		if other != e && other.usable() && !b.plan.leadsToGuest(other.cluster) {
 			return true
 		}
@@ -162,19 +160,19 @@ func (b *planBalancer) update() {
 			wake = t
 		}
 	}
-	b.connecting = 0
-	for _, e := range b.endpoints {
+	b.endpoints.connecting = 0
+	for _, e := range b.endpoints.all {
 		e.wanted = false
 		if e.ejectedUntil.After(now) {
 			wakeBy(e.ejectedUntil)
 		}
 		if e.state == connectivity.Connecting {
-			b.connecting++
+			b.endpoints.connecting++
 		}
 	}
 	b.connectTakes(now, wakeBy)
 	usable, hopeful := b.usableRoutes(now, wakeBy)
-	for _, e := range b.endpoints {
+	for _, e := range b.endpoints.all {
 		b.keepOrDrain(e, now, wakeBy)
 	}
 	if !slices.ContainsFunc(usable, func(u usableRoute) bool { return u.takes() }) {
@@ -264,24 +262,9 @@ func (b *planBalancer) unavailableError() error {
 	var reasons []string
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
-		reasons = append(reasons, r.Cluster+" ("+catalog.Clip(b.unconnected(r), longestReason)+")")
+		reasons = append(reasons, r.Cluster+" ("+catalog.Clip(b.endpoints.unconnected(r), longestReason)+")")
 	}
 	return fmt.Errorf("%s is in the view, but none of its endpoints is connected: %s", b.plan.channel.app, catalog.Brief(reasons))
-}
-
-// unconnected says why a route has no connection. The caller holds the lock.
-func (b *planBalancer) unconnected(r *route) string {
-	reason := "no gateway address is known; check the gateways of the object Cluster " + r.Cluster
-	if r.err != nil {
-		reason = r.err.Error()
-	}
-	r.candidates(func(_ *target, key endpointKey) *endpoint {
-		if e := b.endpoints[key]; e != nil {
-			reason = e.whyNot()
-		}
-		return nil
-	})
-	return reason
 }
 
 // failCalls fails calls until the view changes. The caller holds the lock.
@@ -310,7 +293,7 @@ func (b *planBalancer) Close() {
 		e.drainTimer.Stop()
 		all = append(all, e)
 	}
-	for _, e := range b.endpoints {
+	for _, e := range b.endpoints.all {
 		e.removed = true
 		e.channel.dialer.reachability.remove(e)
 		all = append(all, e)
@@ -318,7 +301,7 @@ func (b *planBalancer) Close() {
 	for _, s := range b.routes {
 		b.plan.channel.callee.counts.close(s)
 	}
-	b.draining, b.endpoints = nil, nil
+	b.draining, b.endpoints.all = nil, nil
 	b.mu.Unlock()
 	for _, e := range all {
 		e.shutdown() // it may close a socket, which calls stateChanged

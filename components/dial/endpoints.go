@@ -20,15 +20,37 @@ const (
 	maxConnecting = 32
 )
 
+// endpoints are those of a channel that do not drain. They belong to planBalancer.mu.
+type endpoints struct {
+	all        map[endpointKey]*endpoint
+	instances  map[string]*instance
+	connecting int // attempts under way
+}
+
+// unconnected says why a route has no connection. The caller holds the lock.
+func (es *endpoints) unconnected(r *route) string {
+	reason := "no gateway address is known; check the gateways of the object Cluster " + r.Cluster
+	if r.err != nil {
+		reason = r.err.Error()
+	}
+	r.candidates(func(_ *target, key endpointKey) *endpoint {
+		if e := es.all[key]; e != nil {
+			reason = e.whyNot()
+		}
+		return nil
+	})
+	return reason
+}
+
 // endpoint returns an endpoint of the plan, and connects it if it is idle. The caller holds the
 // lock.
 func (b *planBalancer) endpoint(r *route, t *target, key endpointKey) *endpoint {
-	e := b.endpoints[key]
+	e := b.endpoints.all[key]
 	if e == nil {
 		e = b.newEndpoint(key, r, t)
 	}
-	if e.state == connectivity.Idle && e.sc != nil && b.connecting < maxConnecting {
-		b.connecting++
+	if e.state == connectivity.Idle && e.sc != nil && b.endpoints.connecting < maxConnecting {
+		b.endpoints.connecting++
 		e.connect()
 	}
 	return e
@@ -45,7 +67,7 @@ func (b *planBalancer) newEndpoint(key endpointKey, r *route, t *target) *endpoi
 	c := b.plan.channel
 	e := &endpoint{
 		endpointKey: key, viewAddress: t.viewAddress, channel: c, balancer: b, cluster: r.Cluster, planned: true, since: time.Now(),
-		route: b.routeState(r.Cluster), instance: b.acquireInstance(key), remote: c.dialer.remotes.acquire(key.address),
+		route: b.routeState(r.Cluster), instance: b.endpoints.acquireInstance(key), remote: c.dialer.remotes.acquire(key.address),
 	}
 	server := t.name
 	if server == "" {
@@ -54,7 +76,7 @@ func (b *planBalancer) newEndpoint(key endpointKey, r *route, t *target) *endpoi
 	if c.plain && t.authority != "" {
 		e.headers = metadata.Pairs(":authority", t.authority)
 	}
-	b.endpoints[key] = e
+	b.endpoints.all[key] = e
 	//lint:ignore SA1019 gRPC has no other call for this; it is to lose the list of addresses only
 	sc, err := b.cc.NewSubConn([]resolver.Address{{Addr: key.address, ServerName: server, Attributes: attributes.New(endpointAttribute{}, e)}},
 		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.stateChanged(e, s) }})
@@ -102,8 +124,8 @@ func (b *planBalancer) stateChanged(e *endpoint, s balancer.SubConnState) {
 // drain removes an endpoint. Its connection closes after drainTime, when no call can start on it
 // any more; calls under way end normally. The caller holds the lock.
 func (b *planBalancer) drain(e *endpoint) {
-	delete(b.endpoints, e.endpointKey)
-	b.releaseInstance(e)
+	delete(b.endpoints.all, e.endpointKey)
+	b.endpoints.releaseInstance(e)
 	e.removed = true
 	e.channel.dialer.reachability.remove(e)
 	b.draining[e] = struct{}{}

@@ -18,19 +18,19 @@ type instance struct {
 func (k endpointKey) id() string { return cmp.Or(k.name, k.address) }
 
 // acquireInstance returns the instance that an endpoint leads to. The caller holds the lock.
-func (b *planBalancer) acquireInstance(key endpointKey) *instance {
-	i := b.instances[key.id()]
+func (es *endpoints) acquireInstance(key endpointKey) *instance {
+	i := es.instances[key.id()]
 	if i == nil {
 		i = &instance{}
-		b.instances[key.id()] = i
+		es.instances[key.id()] = i
 	}
 	i.endpoints++
 	return i
 }
 
 // releaseInstance forgets the instance with its last endpoint. The caller holds the lock.
-func (b *planBalancer) releaseInstance(e *endpoint) {
+func (es *endpoints) releaseInstance(e *endpoint) {
 	if e.instance.endpoints--; e.instance.endpoints == 0 {
-		delete(b.instances, e.id())
+		delete(es.instances, e.id())
 	}
 }

@@ -57,7 +57,7 @@ func (o *overload) update(route *routeState, means []float64) (changed bool) {
 
 // capacity is how much of its due calls a route with candidates can carry, out of 1. An instance that
 // is about to be connected is as good as connected. The caller holds the lock.
-func (b *planBalancer) capacity(u *usableRoute) float64 {
+func (es *endpoints) capacity(u *usableRoute) float64 {
 	r := u.route
 	u.state.overload.asked.Store(r.MinReady != 0)
 	if r.MinReady == 0 {
@@ -65,7 +65,7 @@ func (b *planBalancer) capacity(u *usableRoute) float64 {
 	}
 	carrying := 0.0
 	hopeful := r.candidates(func(_ *target, key endpointKey) *endpoint {
-		if e := b.endpoints[key]; e.usable() || e.connecting() {
+		if e := es.all[key]; e.usable() || e.connecting() {
 			return e
 		}
 		return nil

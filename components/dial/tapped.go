@@ -68,7 +68,7 @@ func (b *planBalancer) passed(to *endpoint, usable []usableRoute, headers []cata
 		case t.Cluster == to.cluster:
 			return append(all, traffic.Passed{Why: "guest " + t.Cluster + " takes " + t.Calls()})
 		default:
-			all = append(all, traffic.Passed{Cluster: t.Cluster, Why: catalog.Clip(b.unconnected(&b.plan.takes[i].route), traffic.MaxReason)})
+			all = append(all, traffic.Passed{Cluster: t.Cluster, Why: catalog.Clip(b.endpoints.unconnected(&b.plan.takes[i].route), traffic.MaxReason)})
 		}
 	}
 	taken := make(map[string]*usableRoute, len(usable))
@@ -107,7 +107,7 @@ func (b *planBalancer) passed(to *endpoint, usable []usableRoute, headers []cata
 func whyNot(b *planBalancer, r catalog.RouteDecision) string {
 	for i := range b.plan.routes {
 		if to := &b.plan.routes[i]; to.Cluster == r.Cluster && to.Priority != dampedPriority {
-			return b.unconnected(to)
+			return b.endpoints.unconnected(to)
 		}
 	}
 	return r.Reason
@@ -131,7 +131,7 @@ func leftOut(b *planBalancer, u *usableRoute) string {
 			continue
 		}
 		left++
-		if e := b.endpoints[key]; e != nil && why == "" {
+		if e := b.endpoints.all[key]; e != nil && why == "" {
 			why = ": " + e.whyNot()
 		}
 	}

@@ -98,7 +98,7 @@ func (b *planBalancer) connectRoute(r *route, now time.Time, wakeBy func(time.Ti
 	ramp := c.state.ramp.percent(c.takes(), now, wakeBy)
 	if c.offer = r.Offer(); c.takes() {
 		c.offer.Ramp = float64(min(ramp, r.Percent())) / 100
-		c.offer.Capacity = b.capacity(&c.usableRoute)
+		c.offer.Capacity = b.endpoints.capacity(&c.usableRoute)
 	} else if c.offer.Capacity = 0; r.MinReady == 0 {
 		c.offer.Weight = 0
 	}
@@ -111,7 +111,7 @@ func (b *planBalancer) fallbackRoute() []usableRoute {
 	for i := range b.plan.routes {
 		r := &b.plan.routes[i]
 		connected := r.candidates(func(_ *target, key endpointKey) *endpoint {
-			if e := b.endpoints[key]; e != nil && e.state == connectivity.Ready {
+			if e := b.endpoints.all[key]; e != nil && e.state == connectivity.Ready {
 				return e
 			}
 			return nil

@@ -7,6 +7,28 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
+// defaultSelections are those of apps that have none of their own.
+type defaultSelections struct {
+	of   map[string]*catalog.AppEndpoints // by namespace
+	held map[catalog.App]int              // apps that they hold, and in how many of them
+}
+
+// hold tells whether a default holds an app.
+func (d *defaultSelections) hold(app catalog.App) bool {
+	return d.held[app] > 0 || d.held[catalog.App{Namespace: catalog.DefaultName, ID: app.ID}] > 0
+}
+
+// follow returns the default that an app without a selection of its own follows; nil for none.
+func (d *defaultSelections) follow(app catalog.App) *catalog.AppEndpoints {
+	if len(d.of) == 0 {
+		return nil
+	}
+	if s := d.of[app.Namespace]; s != nil {
+		return s
+	}
+	return d.of[catalog.DefaultName]
+}
+
 // setOwn replaces an app's own selection.
 func (ss *selections) setOwn(n *node, next *catalog.AppEndpoints) {
 	n.own = next
@@ -17,12 +39,12 @@ func (ss *selections) setOwn(n *node, next *catalog.AppEndpoints) {
 
 // setDefault replaces the default of a namespace, or of all.
 func (ss *selections) setDefault(namespace string, next *catalog.AppEndpoints) {
-	ss.countDefault(ss.defaults[namespace], -1)
+	ss.countDefault(ss.defaults.of[namespace], -1)
 	ss.countDefault(next, 1)
 	if next == nil {
-		delete(ss.defaults, namespace)
+		delete(ss.defaults.of, namespace)
 	} else {
-		ss.defaults[namespace] = next
+		ss.defaults.of[namespace] = next
 	}
 	var followers []*node
 	if namespace != catalog.DefaultName {
@@ -57,8 +79,8 @@ func (ss *selections) countDefault(s *catalog.AppEndpoints, by int) {
 		if app.Namespace == catalog.DefaultName {
 			app.Namespace = s.App.Namespace
 		}
-		if ss.inDefaults[app] += by; ss.inDefaults[app] == 0 {
-			delete(ss.inDefaults, app)
+		if ss.defaults.held[app] += by; ss.defaults.held[app] == 0 {
+			delete(ss.defaults.held, app)
 		}
 		ss.defaultChanged(app)
 		if app.Namespace == catalog.DefaultName {
@@ -85,22 +107,6 @@ func (ss *selections) defaultChanged(app catalog.App) {
 	}
 }
 
-// inDefault tells whether a default holds an app.
-func (ns *nodes) inDefault(app catalog.App) bool {
-	return ns.inDefaults[app] > 0 || ns.inDefaults[catalog.App{Namespace: catalog.DefaultName, ID: app.ID}] > 0
-}
-
-// defaultOf is the default that an app without a selection of its own follows; nil for none.
-func (ns *nodes) defaultOf(app catalog.App) *catalog.AppEndpoints {
-	if len(ns.defaults) == 0 {
-		return nil
-	}
-	if s := ns.defaults[app.Namespace]; s != nil {
-		return s
-	}
-	return ns.defaults[catalog.DefaultName]
-}
-
 // follow notes whether somebody follows an app's view.
 func (ss *selections) follow(app catalog.App, followed bool) {
 	n := ss.node(app)
@@ -121,7 +127,7 @@ func (ss *selections) reselect(n *node) {
 		next = ss.declared(n)
 	}
 	if next == nil && (n.present() || n.followed || len(n.guests) > 0) {
-		if d := ss.defaultOf(n.app); d != nil {
+		if d := ss.defaults.follow(n.app); d != nil {
 			if n.selection != nil && n.selection.Default == d {
 				return
 			}

@@ -146,7 +146,7 @@ func (f Facts) Guest(cluster string) bool { return f.g.clusters[cluster].guest()
 func (f Facts) MayCall(caller, callee catalog.App) bool {
 	from, to := f.g.apps[caller], f.g.apps[callee]
 	if from == nil || from.selection == nil {
-		return f.g.cfg.Open && (from != nil || f.g.defaultOf(caller) == nil)
+		return f.g.cfg.Open && (from != nil || f.g.defaults.follow(caller) == nil)
 	}
 	if to == nil {
 		return false

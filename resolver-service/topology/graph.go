@@ -31,18 +31,17 @@ type Graph struct {
 
 // nodes are the apps and clusters there are, and what a change has reached of them.
 type nodes struct {
-	cfg        Config
-	synced     bool // the store's full set is in
-	apps       map[catalog.App]*node
-	clusters   map[string]*cluster
-	defaults   map[string]*catalog.AppEndpoints // by namespace
-	unowned    map[string]map[*node]struct{}    // apps without a selection of their own, by namespace
-	counts     Stats
-	guests     map[*cluster]struct{} // clusters that join for a while
-	inDefaults map[catalog.App]int   // apps that defaults hold, and in how many of them
-	touched    []*node               // whose instances a change has reached, each once
-	dirty      dirty
-	saved      *saved // while Try looks ahead
+	cfg      Config
+	synced   bool // the store's full set is in
+	apps     map[catalog.App]*node
+	clusters map[string]*cluster
+	defaults defaultSelections
+	unowned  map[string]map[*node]struct{} // apps without a selection of their own, by namespace
+	counts   Stats
+	guests   map[*cluster]struct{} // clusters that join for a while
+	touched  []*node               // whose instances a change has reached, each once
+	dirty    dirty
+	saved    *saved // while Try looks ahead
 }
 
 // node is one app, with the edges to and from it.
@@ -128,7 +127,7 @@ type cluster struct {
 
 // NewGraph makes an empty graph.
 func NewGraph(cfg Config) *Graph {
-	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: map[string]*catalog.AppEndpoints{}, unowned: map[string]map[*node]struct{}{}, guests: map[*cluster]struct{}{}, inDefaults: map[catalog.App]int{}}
+	ns := &nodes{cfg: cfg, apps: map[catalog.App]*node{}, clusters: map[string]*cluster{}, defaults: defaultSelections{map[string]*catalog.AppEndpoints{}, map[catalog.App]int{}}, unowned: map[string]map[*node]struct{}{}, guests: map[*cluster]struct{}{}}
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
 	as := newActors(ns)
@@ -205,7 +204,7 @@ func (n *node) present() bool {
 // release forgets an app that nothing refers to any more.
 func (ns *nodes) release(n *node) {
 	if !n.present() && !n.followed && len(n.callers)+len(n.guests)+len(n.takes) == 0 && ns.apps[n.app] == n && n.remote.namedOnly() {
-		if len(n.remote) > 0 && ns.inDefault(n.app) || slices.ContainsFunc(n.remote, func(i imported) bool { return ns.clusters[i.cluster].guest() != nil }) {
+		if len(n.remote) > 0 && ns.defaults.hold(n.app) || slices.ContainsFunc(n.remote, func(i imported) bool { return ns.clusters[i.cluster].guest() != nil }) {
 			return
 		}
 		delete(ns.apps, n.app)

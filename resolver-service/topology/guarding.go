@@ -109,7 +109,7 @@ func (as *accesses) selects(callee, caller catalog.App) bool {
 // defaultHolds tells whether the default that an app would follow, if it declared nothing, lets it
 // call another here.
 func (as *accesses) defaultHolds(caller, callee catalog.App) bool {
-	d := as.defaultOf(caller)
+	d := as.defaults.follow(caller)
 	if d == nil {
 		return false
 	}
@@ -269,7 +269,7 @@ func (as *accesses) flushUndeclared(presents map[*node]struct{}) (put, removed [
 		return nil, nil
 	}
 	for n := range presents {
-		if now := as.apps[n.app]; now != nil && len(now.instances) > 0 && (now.selection == nil || now.selfDeclares() && as.defaultOf(now.app) == nil) {
+		if now := as.apps[n.app]; now != nil && len(now.instances) > 0 && (now.selection == nil || now.selfDeclares() && as.defaults.follow(now.app) == nil) {
 			put = append(put, n.app)
 		} else {
 			removed = append(removed, n.app)

@@ -45,7 +45,7 @@ func declaredBy(s *catalog.AppEndpoints, caller, callee catalog.App) bool {
 // withoutItsWord tells whether the guard lets in a call that sidecars alone declare, as it would if
 // they declared nothing.
 func withoutItsWord(g *Graph, s *catalog.AppEndpoints, caller, callee catalog.App) bool {
-	if d := g.defaultOf(caller); d != nil {
+	if d := g.defaults.follow(caller); d != nil {
 		return slices.ContainsFunc(s.Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && e.SelfDeclared }) &&
 			slices.ContainsFunc(d.For(caller).Endpoints, func(e catalog.Endpoint) bool { return e.App == callee && g.accesses.leadsHere(&e) })
 	}

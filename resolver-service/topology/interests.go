@@ -52,7 +52,7 @@ func (in *interests) has(c *cluster, n *node) bool {
 	switch _, exported := c.exports[n]; {
 	case !exported:
 		return false
-	case c.guest() != nil || in.inDefault(n.app):
+	case c.guest() != nil || in.defaults.hold(n.app):
 		return true
 	}
 	for caller, index := range n.callers {

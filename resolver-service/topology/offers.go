@@ -52,7 +52,7 @@ func (c *cluster) removeOffer(app catalog.App) {
 
 // isOffer tells whether an export is kept as an offer.
 func (ns *nodes) isOffer(c *cluster, e *PeerExport) bool {
-	return e.Named && ns.apps[e.App] == nil && c.guest() == nil && !ns.inDefault(e.App)
+	return e.Named && ns.apps[e.App] == nil && c.guest() == nil && !ns.defaults.hold(e.App)
 }
 
 // adopt makes an app's offers exports of its node, which is new.

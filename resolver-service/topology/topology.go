@@ -20,15 +20,9 @@ type Topology struct {
 	requests chan func(*Graph)
 	done     chan struct{} // closed when Run has ended
 
-	settled  atomic.Bool
-	revision atomic.Uint64
-	changed  atomic.Int64 // Unix seconds of the revision
-	stats    atomic.Pointer[Stats]
-	origins  origins
-	ready    live.Value[bool]
-	gateway  live.Value[*catalog.GatewayTable]
-	callers  live.Value[*catalog.Callers]
-	clusters live.Value[*catalog.Gateways]
+	head
+	settled atomic.Bool
+	origins origins
 
 	graph *Graph    // of the owner goroutine
 	start time.Time // from when Change.Now counts
@@ -177,9 +171,9 @@ func (t *Topology) viewRevision(app catalog.App) uint64 {
 func (t *Topology) publish(g *Graph, updates []Update) {
 	stats := g.Stats()
 	t.stats.Store(&stats)
-	if len(g.defaults) > 0 || t.views.defaults.Load() != nil {
-		now := make(map[string]bool, len(g.defaults))
-		for namespace := range g.defaults {
+	if len(g.defaults.of) > 0 || t.views.defaults.Load() != nil {
+		now := make(map[string]bool, len(g.defaults.of))
+		for namespace := range g.defaults.of {
 			now[namespace] = true
 		}
 		t.views.keepDefaults(now)          // before views go that came from a default
@@ -258,10 +252,7 @@ func (t *Topology) publishOne(g *Graph, u *Update) {
 		t.often.Warn("kept of "+w.app.String(), "other clusters do not reach instances of an exported app; calls of this cluster do", "app", w.app.String(), "instances", w.kept.Count, "err", w.kept.String())
 	}
 	g.exports.warnings = nil
-	if u.Revision != t.revision.Load() {
-		t.changed.Store(max(t.changed.Load(), time.Now().Unix()))
-		t.revision.Store(u.Revision)
-	}
+	t.publishRevision(u.Revision)
 }
 
 func (p *viewPublisher) publishViews(views []ViewUpdate, which func(ViewUpdate) bool) {
@@ -293,31 +284,6 @@ func (p *viewPublisher) viewOf(v ViewUpdate) *published[*catalog.View] {
 	}
 	return one
 }
-
-// Ready holds true once the store's full set is in.
-func (t *Topology) Ready() *live.Value[bool] { return &t.ready }
-
-// Gateway is the gateway's table.
-func (t *Topology) Gateway() *live.Value[*catalog.GatewayTable] { return &t.gateway }
-
-// Callers say which app asks from an IP address: that of an instance there, also of one that
-// is draining. Nothing is there until the store's full set is in.
-func (t *Topology) Callers() *live.Value[*catalog.Callers] { return &t.callers }
-
-// Clusters are the gateways of every Cluster object, and which of the clusters have not been
-// heard: where one of these is heard, views have its routes first. Nothing is there until the
-// store's full set is in.
-func (t *Topology) Clusters() *live.Value[*catalog.Gateways] { return &t.clusters }
-
-// Revision is that of the newest published state.
-func (t *Topology) Revision() uint64 { return t.revision.Load() }
-
-// Changed is when the newest state was published, in Unix seconds by this machine's clock; 0
-// before the first. It never goes back, also where the clock does.
-func (t *Topology) Changed() int64 { return t.changed.Load() }
-
-// Stats counts what the topology holds.
-func (t *Topology) Stats() Stats { return *t.stats.Load() }
 
 // Resolve makes one lookup for a caller and says why it ended as it did.
 func (t *Topology) Resolve(caller, app catalog.App) catalog.Decision {
