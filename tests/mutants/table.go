@@ -60,8 +60,8 @@ var mutants = []mutant{
 		"return m != nil && m.served[a] != nil && m.served[a] != n", "return false"},
 
 	// From service to sidecar.
-	{"a service does not count on from a sidecar's revision", streamDir + "watch.go",
-		"	if err := w.s.topology.AtLeast(ctx, w.hello.app, w.hello.revision); err != nil {\n		return unavailable(err)\n	}\n", ""},
+	{"a service does not count on from a sidecar's revision", topologyDir + "topology.go",
+		"if revision <= t.viewRevision(app) {", "if revision >= t.viewRevision(app) {"},
 	{"a service does not say which apps have left a view", streamDir + "message.go",
 		"	m.Removed = append(m.Removed, wire.App(app))\n", ""},
 	{"a sidecar keeps apps that have left its view", resolverDir + "mirror.go",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -45,6 +46,12 @@ type attempt struct {
 	err     error            // of the call
 }
 
+// work is what a called app does.
+type work struct {
+	takes time.Duration
+	fails bool // in the end, with Unavailable
+}
+
 // execution is a call that has begun at a pod.
 type execution struct {
 	at      time.Time
@@ -53,7 +60,7 @@ type execution struct {
 }
 
 // callsOf makes calls to other apps, one round after the other, without waiting for them.
-func (w *world) callsOf(d *sidecar, rounds int, pause, takes time.Duration) {
+func (w *world) callsOf(d *sidecar, rounds int, pause time.Duration, how work) {
 	for _, callee := range apps {
 		if callee == d.app {
 			continue
@@ -62,7 +69,7 @@ func (w *world) callsOf(d *sidecar, rounds int, pause, takes time.Duration) {
 		d.calls.Go(func() {
 			defer w.open.Add(-1)
 			for n := range rounds {
-				w.call(d, callee, n%3 == 2, takes)
+				w.call(d, callee, n%3 == 2, how)
 				if !live.Sleep(d.calling, pause) {
 					return
 				}
@@ -72,7 +79,7 @@ func (w *world) callsOf(d *sidecar, rounds int, pause, takes time.Duration) {
 }
 
 // call makes one call as daprd does, and checks how it ended.
-func (w *world) call(d *sidecar, callee catalog.App, proxied bool, takes time.Duration) *attempt {
+func (w *world) call(d *sidecar, callee catalog.App, proxied bool, how work) *attempt {
 	a := &attempt{from: d, callee: callee, proxied: proxied, began: time.Now(), reached: map[string]time.Time{}}
 	d.mu.Lock()
 	a.floor = d.floor
@@ -87,7 +94,7 @@ func (w *world) call(d *sidecar, callee catalog.App, proxied bool, takes time.Du
 	w.mu.Unlock()
 	a.view = d.held()
 	a.hadView = a.view != nil
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(d.calling, callKey, strconv.Itoa(id), takesKey, takes.String()), callTimeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(d.calling, callKey, strconv.Itoa(id), takesKey, how.takes.String(), failsKey, strconv.FormatBool(how.fails)), callTimeout)
 	defer cancel()
 	entry, err := d.resolver.Find(ctx, callee)
 	if err != nil {
@@ -280,6 +287,20 @@ func (w *world) judged(d *sidecar, who caller, err error) {
 	}
 }
 
+// probe checks what each guard does with each app of each cluster, and with those of a stranger.
+func (w *world) probe() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // a guard that does not know yet who may call need not wait
+	for _, d := range w.sidecars() {
+		guard := d.resolver.Guard()
+		for _, in := range append([]string{"stranger"}, clusterNames...) {
+			for _, a := range apps {
+				w.judged(d, caller{in, a}, guard.Caller(catalog.Principal{Domain: domainOf(in), App: a}).Admit(now))
+			}
+		}
+	}
+}
+
 // lets tells whether the objects of a cluster let a caller call an app there. It is not sure for a caller
 // without a selection, which counts only while its app runs.
 func (w *world) lets(c *cluster, objects map[catalog.Key]catalog.Object, callee catalog.App, who caller) (lets, sure bool) {
@@ -323,40 +344,57 @@ func (w *world) answered(d *sidecar) {
 	}
 }
 
-// idle checks that a sidecar that calls nobody has only the connections that its view leads to.
+// idle checks that a sidecar that calls nobody has connections only to where its calls would go.
 func (w *world) idle(d *sidecar) {
-	most := 0
+	most, leads := 0, map[string]bool{}
 	for _, entry := range d.held().Entries.All() {
-		for i := range entry.Routes {
-			r := &entry.Routes[i]
-			if r.Gateway {
-				most += max(len(r.Addresses), len(r.Instances)) * len(w.cluster(r.Cluster).gateways)
-			} else {
+		for _, r := range firstRoutes(entry) {
+			if !r.Gateway {
 				most += len(r.Addresses)
+				for _, address := range r.Addresses {
+					host, _, _ := net.SplitHostPort(address)
+					leads[host] = true
+				}
+				continue
+			}
+			gateways := w.cluster(r.Cluster).gateways
+			most += max(len(r.Addresses), len(r.Instances)) * len(gateways)
+			for _, g := range gateways {
+				leads[g.host] = true
 			}
 		}
 	}
-	if n := w.net.OpenFrom(d.host, callsPort) + w.net.OpenFrom(d.host, podPort); n > most {
-		w.fail("left: %s has %d connections, and its view leads to %d endpoints", d.host, n, most)
+	open := append(w.net.OpenFrom(d.host, callsPort), w.net.OpenFrom(d.host, podPort)...)
+	if len(open) > most {
+		w.fail("left: %s has %d connections, and its calls would go to %d endpoints", d.host, len(open), most)
 	}
+	for _, to := range open {
+		if !leads[to] {
+			w.fail("left: %s has a connection to %s, where none of its calls would go", d.host, to)
+		}
+	}
+}
+
+// firstRoutes are the routes of the priority that takes all calls while all is well.
+func firstRoutes(entry *catalog.Entry) (first []*catalog.Route) {
+	for i := range entry.Routes {
+		r := &entry.Routes[i]
+		if r.Usable() && r.Weight > 0 && len(r.Addresses) > 0 && (len(first) == 0 || r.Priority == first[0].Priority) {
+			first = append(first, r)
+		}
+	}
+	return first
 }
 
 // due is the share of calls that each pod should have, and whether the guards of all may refuse the
 // caller.
 func (w *world) due(d *sidecar, entry *catalog.Entry) (due map[string]float64, refused bool) {
 	due = map[string]float64{}
-	priority, total := uint32(0), 0.0
-	for i := range entry.Routes {
-		if r := &entry.Routes[i]; r.Usable() && r.Weight > 0 && len(r.Addresses) > 0 && (total == 0 || r.Priority == priority) {
-			priority = r.Priority
-			total += float64(r.Weight)
-		}
+	total := 0.0
+	for _, r := range firstRoutes(entry) {
+		total += float64(r.Weight)
 	}
-	for i := range entry.Routes {
-		r := &entry.Routes[i]
-		if !r.Usable() || r.Weight == 0 || len(r.Addresses) == 0 || r.Priority != priority {
-			continue
-		}
+	for _, r := range firstRoutes(entry) {
 		c := w.cluster(r.Cluster)
 		_, running, _ := c.instances.newest()
 		_, objects, _ := c.objects.newest()
@@ -376,7 +414,7 @@ func (w *world) shares(d *sidecar, callee catalog.App, due map[string]float64, r
 	total := 20 * len(due)
 	given := map[string]int{}
 	for n := range total {
-		a := w.call(d, callee, n%2 == 0, 0)
+		a := w.call(d, callee, n%2 == 0, work{})
 		if a.err != nil && !(refused && status.Code(a.err) == codes.PermissionDenied) {
 			return fmt.Sprintf("a call of %s to %s fails: %v", d.host, callee.ID, a.err)
 		}

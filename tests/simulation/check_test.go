@@ -89,6 +89,19 @@ func (w *world) checkGateway(s *service, have map[catalog.Key]catalog.Object) {
 		if there && !slices.Equal(b.Tokens, catalog.InstanceTokens(b.Instances)) {
 			w.fail("gateway: %s: the instances %v of %s are called %x", s.replica.host, b.Instances, a, b.Tokens)
 		}
+		if there {
+			w.checkNames(s, b)
+		}
+	}
+}
+
+// checkNames checks that the name of an instance leads to that one or nowhere, whether it is still
+// there or not.
+func (w *world) checkNames(s *service, b *catalog.Backend) {
+	for at := range s.replica.cluster.ever {
+		if i, leads := b.Instance(catalog.InstanceToken(at.address)); leads && (i >= len(b.Instances) || b.Instances[i] != at.address) {
+			w.fail("gateway: %s: the name of %s leads to instance %d of %v of %s", s.replica.host, at.address, i, b.Instances, b.App)
+		}
 	}
 }
 
@@ -203,7 +216,33 @@ func (w *world) checkRemote(s *service, caller catalog.App, selected *catalog.En
 		if since := time.Since(w.reached[way{s.replica.host, r.Cluster}]); since > stale+slack {
 			wrong("stale", "is usable, and no round trip was possible for %s; staleAfter is %s", since, stale)
 		}
+		if most := w.cluster(r.Cluster).behindMost(); !w.cluster(r.Cluster).exportedWithin(most, selected.App, caller, s.replica.cluster.name) {
+			wrong("stale", "is usable, and its cluster has not exported that for %s", most)
+		}
 	}
+}
+
+// behindMost is how long callers may go by an export that its cluster has withdrawn. Renewals of a lease
+// count for a while though the exports are behind, and then the lease ends.
+func (c *cluster) behindMost() time.Duration {
+	return max(10*time.Second, c.staleAfter) + 2*c.staleAfter + 5*time.Second
+}
+
+// exportedWithin tells whether a service of a cluster exported an app to a caller lately, or no service
+// was there to say otherwise.
+func (c *cluster) exportedWithin(lately time.Duration, a, caller catalog.App, in string) bool {
+	any := false
+	for version, at := range c.told {
+		if time.Since(at) > lately {
+			continue
+		}
+		any = true
+		e, _ := c.objects.at(version)[(&catalog.AppExport{App: a}).Key()].(*catalog.AppExport)
+		if e != nil && allowed(e.Allow).lets(in, caller) {
+			return true
+		}
+	}
+	return !any
 }
 
 // had tells whether the cluster ever had an instance of an app with a token.

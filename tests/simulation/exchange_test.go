@@ -24,9 +24,8 @@ type node struct {
 	graph         *topology.Graph
 	views         map[catalog.App]*catalog.View
 	open          *catalog.View
-	seen          map[catalog.App]uint64 // revisions of views
-	objects       int                    // version that it has
-	running       int
+	seen          map[catalog.App]uint64   // revisions of views
+	objects       int                      // version that it has
 	subscriptions map[string]*subscription // by cluster
 }
 
@@ -100,8 +99,9 @@ func (t *exchange) step() {
 		t.note("%s reads the store", s.name)
 		t.readObjects(s)
 	case n < 11:
-		t.note("%s reads the instances", s.name)
-		t.readInstances(s)
+		source := one(t.maker, sources)
+		t.note("%s reads the instances from %s", s.name, source)
+		t.readInstances(s, source)
 	case n < 16:
 		t.note("%s receives messages of %s", s.name, from)
 		t.receive(s, from, 1+t.IntN(3))
@@ -124,13 +124,14 @@ func (t *exchange) step() {
 // apply applies a change and checks the result.
 func (t *exchange) apply(s *node, c topology.Change) {
 	for _, u := range s.graph.Apply(c) {
-		for _, v := range u.Views {
+		for _, v := range u.Views { // callers see one after the other
 			t.publish(s, v)
+			t.checkOwners(s)
 		}
 		if u.Open != nil {
 			s.open = u.Open
+			t.checkOwners(s)
 		}
-		t.checkOwners(s)
 		for peer, view := range u.Peers {
 			t.send(s, peer.Cluster, view)
 		}
@@ -182,6 +183,9 @@ func (t *exchange) send(s *node, peer string, view *topology.PeerView) {
 func (t *exchange) receive(s *node, from string, n int) {
 	h := s.subscriptions[from]
 	for ; n > 0 && len(h.messages) > 0; n-- {
+		for len(h.messages) > 1 && t.chance(40) { // a stream that is slow leaves out views
+			h.messages = h.messages[1:]
+		}
 		next := h.messages[0]
 		h.messages = h.messages[1:]
 		change := topology.PeerChange{Cluster: from, Lease: topology.Fresh, Full: h.initial}
@@ -269,10 +273,12 @@ func (t *exchange) readObjects(s *node) {
 	t.apply(s, topology.Change{Objects: &change})
 }
 
-func (t *exchange) readInstances(s *node) {
-	version, now, _ := t.world.cluster(s.cluster).instances.newest()
-	s.running = version
-	change := topology.InstanceChange{Source: "shared", Full: true, Put: slices.Collect(maps.Values(now))}
+// sources tell of the same instances, one later than the other.
+var sources = []string{"shared", "shared", "second"}
+
+func (t *exchange) readInstances(s *node, source string) {
+	_, now, _ := t.world.cluster(s.cluster).instances.newest()
+	change := topology.InstanceChange{Source: source, Full: true, Put: slices.Collect(maps.Values(now))}
 	t.apply(s, topology.Change{Instances: []topology.InstanceChange{change}})
 }
 
@@ -297,7 +303,9 @@ func (t *exchange) restart(s *node) {
 func (t *exchange) calm() {
 	for _, s := range t.nodes {
 		t.readObjects(s)
-		t.readInstances(s)
+		for _, source := range sources {
+			t.readInstances(s, source)
+		}
 	}
 	for _, s := range t.nodes {
 		for from, h := range s.subscriptions {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	internalv1 "github.com/isthmus-mesh/isthmus/api/dapr/proto/internals/v1"
@@ -30,6 +31,7 @@ type pod struct {
 	address string
 	server  *grpc.Server
 	serving sync.WaitGroup
+	busy    atomic.Int64 // calls under way
 }
 
 // placePods starts and kills pods so that the instances run that should.
@@ -107,6 +109,7 @@ func (p *pod) kill() {
 const (
 	callKey  = "x-call"  // its index
 	takesKey = "x-takes" // how long it takes
+	failsKey = "x-fails" // whether the app says then that it is unavailable
 )
 
 // guarded is what the sidecar's interceptors do with a call, and the app.
@@ -131,9 +134,14 @@ func (p *pod) guarded(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 		return nil, err
 	}
 	w.executed(id, p)
+	p.busy.Add(1)
+	defer p.busy.Add(-1)
 	takes, _ := time.ParseDuration(first(md.Get(takesKey)))
 	select {
 	case <-time.After(takes):
+		if first(md.Get(failsKey)) == "true" {
+			return nil, status.Error(codes.Unavailable, "the app is not there")
+		}
 		return next(ctx, req)
 	case <-ctx.Done():
 		return nil, status.Error(codes.PermissionDenied, context.Cause(ctx).Error())

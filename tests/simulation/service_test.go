@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -71,11 +73,11 @@ func (r *replica) start(memory bool) {
 	s.topology = topology.New(topology.Config{Cluster: c.name, Network: c.network, Domain: catalog.DefaultDomain, Open: true}, discardLog)
 	s.feed = objects.NewFeed(&store{objects: c.objects, access: r.store, corrupt: corrupt}, s.topology, discardLog)
 	s.feed.After(s.sourced)
-	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.dialPeers(r.host)}
+	cfg := peering.Config{Cluster: c.name, Domain: catalog.DefaultDomain, Dial: w.dialPeers(r.host), MaxKnown: w.maxKnown}
 	s.links = peering.NewLinks(cfg, s.topology, source, discardLog)
 	s.server = peering.NewServer(cfg, s.topology, discardLog)
 	peering.Join(s.links, s.server)
-	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(w.watchRevisions(r.host)))
+	s.grpc = grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(r.watchRevisions))
 	v1alpha1.RegisterPeeringServer(s.grpc, s.server)
 	s.part("topology", s.topology.Run)
 	if memory && r.remembered > 0 {
@@ -241,23 +243,24 @@ func (s *service) objects() map[catalog.Key]catalog.Object {
 }
 
 // watchRevisions checks that revisions never decrease on a stream to a peer.
-func (w *world) watchRevisions(host string) grpc.StreamServerInterceptor {
-	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		return handle(srv, &watched{ServerStream: ss, world: w, host: host, method: info.FullMethod})
-	}
+func (r *replica) watchRevisions(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(srv, &watched{ServerStream: ss, replica: r, method: info.FullMethod})
 }
 
 type watched struct {
 	grpc.ServerStream
-	world        *world
-	host, method string
-	last         uint64
+	replica *replica
+	method  string
+	last    uint64
 }
 
 func (s *watched) SendMsg(m any) error {
+	if s.method == v1alpha1.Peering_Exports_FullMethodName && s.replica.cluster.mute.Load() {
+		return status.Error(codes.Unavailable, "no exports come through")
+	}
 	if r, ok := m.(interface{ GetRevision() uint64 }); ok && r.GetRevision() != 0 {
 		if r.GetRevision() < s.last {
-			s.world.fail("revision: %s tells a peer revision %d after %d on one stream of %s", s.host, r.GetRevision(), s.last, s.method)
+			s.replica.cluster.world.fail("revision: %s tells a peer revision %d after %d on one stream of %s", s.replica.host, r.GetRevision(), s.last, s.method)
 		}
 		s.last = r.GetRevision()
 	}

@@ -133,6 +133,9 @@ func run(t *testing.T, p *plan, m mutation) (done int, fault error) {
 			w.note()
 			s.do(w)
 			w.look()
+			if m == (mutation{}) {
+				w.probe()
+			}
 			done++
 			if w.failed() != nil {
 				break

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering/peeringtest"
 )
 
@@ -67,6 +68,7 @@ var kinds = []struct {
 	{"pod", 4, maker.podFalls},
 	{"cut", 4, maker.cut},
 	{"restart", 3, maker.restart},
+	{"mute", 2, maker.mute},
 	{"calm", 1, maker.calm},
 	{"almost", 1, maker.almost},
 }
@@ -234,8 +236,11 @@ func (m maker) reset() (string, func(*world)) {
 // flap splits and heals again and again.
 func (m maker) flap() (string, func(*world)) {
 	text, pairs := m.between()
-	times, period := 2+m.IntN(4), time.Duration(500+m.IntN(4000))*time.Millisecond
-	return fmt.Sprintf("%s %d times for %s", text, times, period), func(w *world) {
+	times, period, lapses := 2+m.IntN(4), time.Duration(500+m.IntN(4000))*time.Millisecond, m.chance(40)
+	return fmt.Sprintf("%s %d times for %s, until leases end: %v", text, times, period, lapses), func(w *world) {
+		if lapses {
+			period = w.cluster(pairs[0][1][:strings.Index(pairs[0][1], "-")]).staleAfter + slack
+		}
 		for range times {
 			paths(pairs, peeringtest.Path{Down: true})(w)
 			w.pass(period)
@@ -333,17 +338,22 @@ func (m maker) calls() (string, func(*world)) {
 	in, i, rounds := one(m, clusterNames), m.IntN(len(apps)), 1+m.IntN(12)
 	pause := one(m, []time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond, time.Second})
 	takes := one(m, []time.Duration{0, 0, time.Millisecond, 50 * time.Millisecond, 2 * time.Second})
-	return fmt.Sprintf("%s in %s, %d rounds, %s between them, each takes %s", apps[i], in, rounds, pause, takes), func(w *world) {
-		w.callsOf(w.cluster(in).sidecars[i], rounds, pause, takes)
+	how := work{takes, m.chance(20)}
+	return fmt.Sprintf("%s in %s, %d rounds, %s between them, each takes %s, fails %v", apps[i], in, rounds, pause, takes, how.fails), func(w *world) {
+		w.callsOf(w.cluster(in).sidecars[i], rounds, pause, how)
 	}
 }
 
-// podFalls kills a pod, and starts it again before anybody says so.
+// podFalls kills a pod, one with calls under way if there is any, and starts it again before anybody
+// says so.
 func (m maker) podFalls() (string, func(*world)) {
 	n, away := m.IntN(100), time.Duration(m.IntN(3000))*time.Millisecond
 	return fmt.Sprintf("%d falls for %s", n, away), func(w *world) {
 		addresses := slices.Sorted(maps.Keys(w.pods))
-		if len(addresses) == 0 {
+		idle := func(address string) bool { return w.pods[address].busy.Load() == 0 }
+		if busy := slices.DeleteFunc(slices.Clone(addresses), idle); len(busy) > 0 {
+			addresses = busy
+		} else if len(addresses) == 0 {
 			return
 		}
 		address := addresses[n%len(addresses)]
@@ -384,6 +394,25 @@ func (m maker) restart() (string, func(*world)) {
 	in, i, disk := one(m, clusterNames), m.IntN(len(apps)), m.chance(50)
 	return fmt.Sprintf("%s in %s, its disk stays: %v", apps[i], in, disk), func(w *world) {
 		w.cluster(in).sidecars[i].restart(disk)
+	}
+}
+
+// mute withdraws an export while no exports of its cluster get through to others, until nobody may go
+// by it any more.
+func (m maker) mute() (string, func(*world)) {
+	in, n := one(m, clusterNames), m.IntN(len(apps))
+	return fmt.Sprintf("%s, which withdraws export %d", in, n), func(w *world) {
+		c := w.cluster(in)
+		c.mute.Store(true)
+		_, all, _ := c.objects.newest()
+		for i := range apps {
+			if key := (&catalog.AppExport{App: apps[(n+i)%len(apps)]}).Key(); all[key] != nil {
+				w.remove(in, key)
+				break
+			}
+		}
+		w.pass(c.behindMost() + 3*time.Second)
+		c.mute.Store(false)
 	}
 }
 

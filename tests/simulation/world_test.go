@@ -27,6 +27,7 @@ type world struct {
 	fallen   string               // the address of one that was killed; its cluster does not know
 	callers  bool                 // paths of services are those of callers, too
 	disk     string               // a directory
+	maxKnown int                  // bytes of exports that a link names as known; 0 for all
 
 	open atomic.Int64 // rounds of calls
 
@@ -62,7 +63,9 @@ type cluster struct {
 	replicas   []*replica
 	gateways   []*gateway
 	sidecars   []*sidecar
-	ever       map[placed]bool // all instances so far
+	ever       map[placed]bool   // all instances so far
+	mute       atomic.Bool       // its exports reach nobody, and renewals of its lease do
+	told       map[int]time.Time // when a service of it last went by each version of the objects
 }
 
 // placed is an app at an address.
@@ -100,6 +103,9 @@ var (
 	apps         = []catalog.App{app("audit"), app("checkout"), app("ledger"), app("orders")}
 )
 
+// knowsOne is room for one known export.
+const knowsOne = 40
+
 func app(id string) catalog.App { return catalog.App{Namespace: "shop", ID: id} }
 
 const gatewayPort = "15443"
@@ -107,14 +113,14 @@ const gatewayPort = "15443"
 // newWorld makes clusters that know nothing and do not run.
 func newWorld(p *plan, m mutation) *world {
 	w := &world{
-		net: peeringtest.New(p.seed), callers: p.withCalls, down: map[way]bool{}, mutation: m,
+		net: peeringtest.New(p.seed), callers: p.withCalls, maxKnown: int(p.seed%2) * knowsOne, down: map[way]bool{}, mutation: m,
 		reached: map[way]time.Time{}, heard: map[*sidecar]time.Time{}, floors: map[subject]int{}, exports: map[export][]allowed{},
 	}
 	for _, name := range clusterNames {
 		c := &cluster{
 			world: w, name: name, network: networkOf[name], staleAfter: p.staleAfter[name],
 			objects: newHistory[catalog.Key, catalog.Object](), instances: newHistory[topology.InstanceKey, catalog.Instance](),
-			ever: map[placed]bool{},
+			ever: map[placed]bool{}, told: map[int]time.Time{},
 		}
 		for i := range replicasOf[name] {
 			r := &replica{cluster: c, host: fmt.Sprintf("%s-%d", name, i), store: newAccess(), source: newAccess()}
@@ -277,6 +283,11 @@ func (w *world) look() {
 		w.heard[d] = d.heard
 		w.mu.Unlock()
 	}
+	w.each(func(r *replica) {
+		if r.service != nil && r.service.feed.Status().Synced {
+			r.cluster.told[r.service.version()] = time.Now()
+		}
+	})
 	w.each(func(r *replica) {
 		if r.service != nil && w.failed() == nil {
 			w.check(r.service)

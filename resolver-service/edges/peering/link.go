@@ -73,6 +73,9 @@ func newLink(l *Links, c *catalog.Cluster) *link {
 		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
+	if l.cfg.MaxKnown > 0 {
+		n.mirror.room = l.cfg.MaxKnown
+	}
 	n.status.setObject(c)
 	n.object.Store(c)
 	n.applyTimer.Stop()

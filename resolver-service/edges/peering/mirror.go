@@ -23,6 +23,7 @@ type exportMirror struct {
 	named   int // exports of which only the name is known
 	refused map[catalog.App]error
 	stream  uint32 // number of the current stream, to find exports that its initial set lacks
+	room    int    // bytes of those that a request names
 
 	initial bool                                 // the initial set of the stream is incomplete
 	synced  bool                                 // an initial set was complete once
@@ -40,7 +41,7 @@ type mirroredExport struct {
 
 func newExportMirror() *exportMirror {
 	return &exportMirror{
-		exports: map[catalog.App]mirroredExport{}, refused: map[catalog.App]error{}, pending: map[catalog.App]*topology.PeerExport{},
+		exports: map[catalog.App]mirroredExport{}, refused: map[catalog.App]error{}, pending: map[catalog.App]*topology.PeerExport{}, room: maxKnownBytes,
 	}
 }
 
@@ -55,7 +56,7 @@ func (k *exportMirror) resume() []*v1alpha1.Known {
 	k.initial = true
 	clear(k.refused)
 	all := make([]*v1alpha1.Known, 0, len(k.exports))
-	room := maxKnownBytes
+	room := k.room
 	for app, s := range k.exports {
 		if room -= len(app.Namespace) + len(app.ID) + knownOverhead; room < 0 {
 			break

@@ -47,6 +47,9 @@ type Config struct {
 	// 32, and a negative number for none.
 	Many int
 
+	// MaxKnown bounds the bytes of exports that a new stream names as known; 0 stands for 3 MiB.
+	MaxKnown int
+
 	// Now is the clock that peers are told of; nil means time.Now.
 	Now func() time.Time
 

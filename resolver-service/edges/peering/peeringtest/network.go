@@ -84,13 +84,13 @@ func (n *Network) Open() int {
 	return len(n.conns) + len(n.listeners)
 }
 
-// OpenFrom is how many connections are open that a host has made to a port.
-func (n *Network) OpenFrom(host, port string) (open int) {
+// OpenFrom are the hosts at the other ends of the open connections that a host has made to a port.
+func (n *Network) OpenFrom(host, port string) (to []string) {
 	n.eachPair(func(p *pair) bool {
-		_, to, _ := net.SplitHostPort(string(p.server.address))
-		return p.client.host == host && to == port
-	}, func(*pair) { open++ })
-	return open
+		_, at, _ := net.SplitHostPort(string(p.server.address))
+		return p.client.host == host && at == port
+	}, func(p *pair) { to = append(to, p.server.host) })
+	return to
 }
 
 // eachPair calls do for the selected connections.
