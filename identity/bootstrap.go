@@ -50,8 +50,8 @@ func (s *Source) BootstrapCredentials() credentials.TransportCredentials {
 		return nil
 	}
 	c := &bootstrapCredentials{
-		server: s.server(false, func(cs tls.ConnectionState, _ time.Time) (principal, error) { return principal{}, version(cs) }),
-		client: s.client(false, func([]*x509.Certificate, time.Time) error { return nil }),
+		server: s.server(func(cs tls.ConnectionState, _ time.Time) (principal, error) { return principal{}, version(cs) }),
+		client: s.client("", func([]*x509.Certificate, time.Time) error { return nil }),
 	}
 	c.TransportCredentials = c.client
 	return c

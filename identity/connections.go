@@ -27,12 +27,12 @@ const fewConnections = 64
 // trackedConn is one connection.
 type trackedConn struct {
 	net.Conn
-	owner *connections
-	peer  bool         // to or from another cluster's resolver service
-	lasts bool         // until its chain expires, also to or from a peer; see [Source.Prolong]
-	check func() error // fails if the connection would be refused now; set by track, and guarded by owner.mu
-	until time.Time
-	end   *time.Timer // closes the connection then
+	owner   *connections
+	cluster string       // whose resolver service is at the other end; empty: it is no peer
+	lasts   bool         // until its chain expires, also to or from a peer; see [Source.Prolong]
+	check   func() error // fails if the connection would be refused now; set by track, and guarded by owner.mu
+	until   time.Time
+	end     *time.Timer // closes the connection then
 }
 
 // Close ends the connection.
@@ -63,7 +63,7 @@ func (w *trackedConn) dead() bool {
 // newer certificate; see [renewIn].
 func (cs *connections) track(w *trackedConn, chain []*x509.Certificate, check func() error) error {
 	cs.mu.Lock()
-	in := closeIn(chain, w.peer && !w.lasts, time.Now())
+	in := closeIn(chain, w.cluster != "" && !w.lasts, time.Now())
 	w.check, w.until = check, time.Now().Add(in)
 	w.end = time.AfterFunc(in, func() { w.Close() })
 	if cs.open == nil {
@@ -84,13 +84,12 @@ func (cs *connections) track(w *trackedConn, chain []*x509.Certificate, check fu
 	return check()
 }
 
-// recheck ends the connections that would be refused now, and calls ended with each. It checks
-// all of them, or only those of peers.
-func (cs *connections) recheck(peersOnly bool, ended func(net.Conn, error)) {
+// recheck ends those of some connections that would be refused now, and calls ended with each.
+func (cs *connections) recheck(which func(*trackedConn) bool, ended func(net.Conn, error)) {
 	cs.mu.Lock()
 	checks := make(map[*trackedConn]func() error, len(cs.open))
 	for w := range cs.open {
-		if w.peer || !peersOnly {
+		if which(w) {
 			checks[w] = w.check
 		}
 	}

@@ -23,7 +23,7 @@ func (s *Source) ServerCredentials(authorize func(ID) error) credentials.Transpo
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return s.server(false, func(cs tls.ConnectionState, at time.Time) (principal, error) {
+	return s.server(func(cs tls.ConnectionState, at time.Time) (principal, error) {
 		return s.verifyClient(cs, at, authorize)
 	})
 }
@@ -48,7 +48,7 @@ func (s *Source) ClientCredentials(expect func(ID) error) credentials.TransportC
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return s.client(false, func(chain []*x509.Certificate, at time.Time) error {
+	return s.client("", func(chain []*x509.Certificate, at time.Time) error {
 		own, err := s.ownRoots()
 		if err == nil {
 			_, err = verifyPeer(tls.ConnectionState{PeerCertificates: chain}, at, own, ofServer, expect)

@@ -26,14 +26,22 @@ func (s *Source) ownRoots() (roots, error) {
 	}
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(m.roots), func(root *x509.Certificate) bool {
-		for _, t := range s.peers.trusts {
-			if t.roots.has(root) && !slices.ContainsFunc(m.vouching, t.roots.has) {
-				return true
+	return s.peers.ownOf(m), nil
+}
+
+// ownOf returns those of the own roots that vouch for this cluster. It is called under mu.
+func (p *peers) ownOf(m *material) roots {
+	if p.ownIn != m {
+		p.ownIn, p.own = m, slices.DeleteFunc(slices.Clone(m.roots), func(root *x509.Certificate) bool {
+			for _, t := range p.trusts {
+				if t.roots.has(root) && !slices.ContainsFunc(m.vouching, t.roots.has) {
+					return true
+				}
 			}
-		}
-		return false
-	}), nil
+			return false
+		})
+	}
+	return p.own
 }
 
 // Vouching are the fingerprints of those of the own roots that the own certificate chains to.

@@ -20,7 +20,7 @@ func (s *Source) PeerCredentials(cluster string) credentials.TransportCredential
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return s.client(true, func(chain []*x509.Certificate, at time.Time) error {
+	return s.client(cluster, func(chain []*x509.Certificate, at time.Time) error {
 		err := s.verifyService(cluster, chain, at)
 		s.peers.notePresented(cluster, chain, err)
 		return err
@@ -34,7 +34,7 @@ func (s *Source) PeeringCredentials() credentials.TransportCredentials {
 	if s.Insecure() {
 		return insecure.NewCredentials()
 	}
-	return s.server(true, s.verifyPeerClient)
+	return s.server(s.verifyPeerClient)
 }
 
 // TunnelCredentials are [Source.PeerCredentials] for a connection that [Source.Prolong] keeps.
@@ -75,14 +75,14 @@ func FromPeer(ctx context.Context) (cluster string, ok bool) {
 // client is the client side of TLS. The embedded credentials answer everything but the handshake.
 type client struct {
 	credentials.TransportCredentials
-	source *Source
-	peers  bool // servers are peers, which sometimes reconnect to present their newest certificate
-	lasts  bool // see trackedConn
-	verify func(chain []*x509.Certificate, at time.Time) error
+	source  *Source
+	cluster string // of a peer, which sometimes reconnects to present its newest certificate; empty for other servers
+	lasts   bool   // see trackedConn
+	verify  func(chain []*x509.Certificate, at time.Time) error
 }
 
-func (s *Source) client(peers bool, verify func([]*x509.Certificate, time.Time) error) *client {
-	return &client{TransportCredentials: credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), source: s, peers: peers, verify: verify}
+func (s *Source) client(cluster string, verify func([]*x509.Certificate, time.Time) error) *client {
+	return &client{TransportCredentials: credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), source: s, cluster: cluster, verify: verify}
 }
 
 // Clone makes a copy.
@@ -95,7 +95,7 @@ func (c *client) Clone() credentials.TransportCredentials {
 // ClientHandshake does a client's handshake.
 func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers, lasts: c.lasts}
+	w := &trackedConn{Conn: raw, owner: &s.connections, cluster: c.cluster, lasts: c.lasts}
 	cfg := s.clientTLS(func(cs tls.ConnectionState) error { return c.verify(cs.PeerCertificates, at) })
 	var own *tls.Certificate
 	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (_ *tls.Certificate, err error) {
@@ -118,14 +118,13 @@ func (c *client) ClientHandshake(ctx context.Context, authority string, raw net.
 type server struct {
 	credentials.TransportCredentials
 	source *Source
-	peers  bool // clients are peers, which sometimes reconnect to present their newest certificate
 	lasts  bool // see trackedConn
 	verify func(cs tls.ConnectionState, at time.Time) (principal, error)
 	shown  Certificate // nil: the source's own
 }
 
-func (s *Source) server(peers bool, verify func(tls.ConnectionState, time.Time) (principal, error)) *server {
-	return &server{TransportCredentials: credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), source: s, peers: peers, verify: verify}
+func (s *Source) server(verify func(tls.ConnectionState, time.Time) (principal, error)) *server {
+	return &server{TransportCredentials: credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), source: s, verify: verify}
 }
 
 // Clone makes a copy.
@@ -138,7 +137,7 @@ func (c *server) Clone() credentials.TransportCredentials {
 // ServerHandshake does a server's handshake.
 func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	s, at := c.source, time.Now()
-	w := &trackedConn{Conn: raw, owner: &s.connections, peer: c.peers, lasts: c.lasts}
+	w := &trackedConn{Conn: raw, owner: &s.connections, lasts: c.lasts}
 	var was principal
 	cfg := s.serverTLS(func(cs tls.ConnectionState) (err error) {
 		if _, err = s.usable(); err == nil {
@@ -159,7 +158,7 @@ func (c *server) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		return nil, nil, err
 	}
-	info.peer, info.own, info.conn = was.peer, own, w
+	info.peer, info.own, info.conn, w.cluster = was.peer, own, w, was.peer
 	if err := s.connections.track(w, info.State.PeerCertificates, func() error {
 		now, err := c.verify(info.State, at)
 		if err == nil && now != was {

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +20,8 @@ type peers struct {
 	namespace string // of Isthmus' own apps
 	trusts    map[string]*trust
 	presented map[string]presentedCert
+	own       roots // that vouch for this cluster, beside these trusts; see ownOf
+	ownIn     *material
 }
 
 // presentedCert is the certificate that a cluster's resolver service presented last.
@@ -39,28 +40,39 @@ type presentedCert struct {
 // not in said is refused.
 func (s *Source) SetPeers(namespace string, said map[string]catalog.Trust) {
 	p := &s.peers
+	m, ok := s.current.Load()
 	p.mu.Lock()
+	changed := map[string]bool{} // the clusters whose trust is another, or gone
 	trusts := make(map[string]*trust, len(said))
 	for cluster, t := range said {
-		old := p.trusts[cluster]
-		switch {
-		case old != nil && old.spec == t && p.namespace == namespace:
+		if old := p.trusts[cluster]; old != nil && old.spec == t && p.namespace == namespace {
 			trusts[cluster] = old
-		default:
-			trusts[cluster] = newTrust(namespace, cluster, t)
-			if err := trusts[cluster].err; err != nil {
-				s.log.Warn("trust in a peer unusable; its connections are refused until its Cluster object is corrected", "peer", cluster, "err", err)
-			}
+			continue
+		}
+		trusts[cluster], changed[cluster] = newTrust(namespace, cluster, t), true
+		if err := trusts[cluster].err; err != nil {
+			s.log.Warn("trust in a peer unusable; its connections are refused until its Cluster object is corrected", "peer", cluster, "err", err)
 		}
 	}
-	same := maps.Equal(trusts, p.trusts) // a trust that has not changed is still the same pointer
+	for cluster := range p.trusts {
+		if trusts[cluster] == nil {
+			changed[cluster] = true
+			delete(p.presented, cluster)
+		}
+	}
+	sameOwn := ok
+	if ok {
+		before := p.ownOf(m)
+		p.ownIn, p.trusts = nil, trusts
+		sameOwn = slices.Equal(before, p.ownOf(m)) // the certificates of m
+	}
 	p.namespace, p.trusts = namespace, trusts
-	maps.DeleteFunc(p.presented, func(cluster string, _ presentedCert) bool { return trusts[cluster] == nil })
 	p.mu.Unlock()
-	if !same {
-		// Cluster objects concern peers only, but for what [Source.ownRoots] leaves out.
-		m, ok := s.current.Load()
-		s.recheck(!ok || len(m.roots) == 1)
+	switch {
+	case !sameOwn:
+		s.recheck(func(*trackedConn) bool { return true })
+	case len(changed) > 0:
+		s.recheck(func(w *trackedConn) bool { return changed[w.cluster] })
 	}
 }
 

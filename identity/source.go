@@ -43,7 +43,7 @@ func New(cfg Config, app catalog.App, log *slog.Logger) (*Source, error) {
 		return nil, strict.Below("identity", err)
 	}
 	s := &Source{credential: credential{app: app, log: log, loading: make(chan struct{}, 1)}, refusals: throttle.New(log, time.Second)}
-	s.rootsChanged = func() { s.recheck(false) }
+	s.rootsChanged = func() { s.recheck(func(*trackedConn) bool { return true }) }
 	switch {
 	case cfg.Files != nil:
 		s.origin, s.poll, s.retryMax = &filesOrigin{files: *cfg.Files, log: log}, 2*time.Second, 2*time.Second
@@ -57,9 +57,9 @@ func New(cfg Config, app catalog.App, log *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// recheck ends the connections that would be refused now: all, or only those of peers.
-func (s *Source) recheck(peersOnly bool) {
-	s.connections.recheck(peersOnly, func(c net.Conn, err error) {
+// recheck ends those of some connections that would be refused now.
+func (s *Source) recheck(which func(*trackedConn) bool) {
+	s.connections.recheck(which, func(c net.Conn, err error) {
 		s.refusals.Warn("ended", "ended a connection that is no longer trusted", "remote", c.RemoteAddr().String(), "err", err)
 	})
 }

@@ -218,7 +218,7 @@ func (i *ingress) servePeers(ctx context.Context) error {
 }
 
 // buildLink makes what connects this cluster with others by invitations.
-func (s *Service) buildLink(lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp) {
+func (s *Service) buildLink(lacking func(ctx context.Context, roots map[string][]string) map[string][]*v1alpha1.LackingApp) {
 	s.guests = guests.New(guests.Config{
 		Settings: s.cfg.Guests, Namespace: s.cfg.Identity.Namespace, Identity: s.identity, Objects: s.resolver.objects, Topology: s.topology, Clusters: s.feed.Stored(), Log: s.log,
 	})

@@ -114,7 +114,7 @@ func (d *description) app(app catalog.App) error {
 		return hinted(fmt.Errorf("no app %s: it has no instance, no object here is about it, and no other cluster exports it to this one", app), nearApps(d.c, d.cmd, app))
 	}
 	show.Say(d.screen, "app %s\n\n", app)
-	if err := show.Apps(d.screen, states, true); err != nil {
+	if err := show.Apps(d.screen, states, 0, true); err != nil {
 		return err
 	}
 	var keys []catalog.Key

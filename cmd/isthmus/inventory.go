@@ -21,7 +21,10 @@ func newApps(c *connection) *cobra.Command {
 export to this one. Of other clusters a service knows only their exports to it.
 
 HERE counts addresses that take calls, ELSEWHERE instances by cluster. CALLERS counts the apps here
-whose AppEndpoints hold the app. With -v, or for one app, each instance has a line.`,
+whose AppEndpoints hold the app. With -v, or for one app, each instance has a line.
+
+Where there are many clusters, it leaves out the apps that others export and that nothing here leads
+to. --search, an app's name, and --all find them too.`,
 		Example: `  isthmus apps
   isthmus apps shop/orders
   isthmus apps -n shop --without-instances
@@ -34,19 +37,26 @@ whose AppEndpoints hold the app. With -v, or for one app, each instance has a li
 	details := cmd.Flags().BoolP("verbose", "v", false, "each instance")
 	without := cmd.Flags().Bool("without-instances", false, "only apps that have no instance here that takes calls")
 	exported := cmd.Flags().Bool("exported", false, "only apps that this cluster exports")
+	every := cmd.Flags().Bool("all", false, "also apps of other clusters that nothing here leads to")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		app, err := filter(args)
 		if err != nil {
 			return err
 		}
-		all, err := c.apps(cmd, &v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search})
+		leftOut := uint32(0)
+		var all []*v1alpha1.AppState
+		req := &v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID, Search: *search, WithoutNamed: !*every && *search == "" && app.ID == ""}
+		err = askEach(c, cmd, v1alpha1.NewInventoryClient, v1alpha1.InventoryClient.Apps, req, func(m *v1alpha1.AppsResponse) error {
+			all, leftOut = append(all, m.GetApps()...), leftOut+m.GetLeftOut()
+			return nil
+		})
 		if err != nil {
 			return err
 		}
 		all = slices.DeleteFunc(all, func(a *v1alpha1.AppState) bool {
 			return *without && a.GetReady() > 0 || *exported && len(a.GetExportedTo()) == 0
 		})
-		return printList(c, cmd, output.Format, "AppList", "apps", app, all, func(w *show.Screen) error { return show.Apps(w, all, *details || app.ID != "") })
+		return printList(c, cmd, output.Format, "AppList", "apps", app, all, func(w *show.Screen) error { return show.Apps(w, all, leftOut, *details || app.ID != "") })
 	}
 	return cmd
 }

@@ -152,7 +152,7 @@ func (r *rotating) look(cmd *cobra.Command) (p *rotation.Plan, err error) {
 		if seen.Messages, err = rotationsOf(ctx, conn); err != nil {
 			return err
 		}
-		apps, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{})
+		apps, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{WithoutNamed: true})
 		if err = receive(apps, err, func(m *v1alpha1.AppsResponse) error {
 			seen.Apps = append(seen.Apps, m.GetApps()...)
 			return nil

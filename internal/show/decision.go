@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 )
 
@@ -81,7 +83,8 @@ func Explain(w io.Writer, caller, app string, d *v1alpha1.Decision) error {
 		return cmp.Or(err, probes(w, d.GetProbes()))
 	}
 	Say(w, "\n")
-	if err := routes(w, d.GetRoutes()); err != nil {
+	shown := alike(d.GetRoutes())
+	if err := routes(w, shown); err != nil {
 		return err
 	}
 	between := "\n"
@@ -93,7 +96,7 @@ func Explain(w io.Writer, caller, app string, d *v1alpha1.Decision) error {
 		{"  peer %s: ", func(r *v1alpha1.RouteDecision) string { return r.GetPeer() }},
 		{"  callers without a server name to %s: ", func(r *v1alpha1.RouteDecision) string { return r.GetUnnamed() }},
 	} {
-		for _, r := range d.GetRoutes() {
+		for _, r := range shown {
 			if text := about.value(r); text != "" {
 				paragraph(w, between+fmt.Sprintf(about.format, r.GetCluster()), "    ", text)
 				between = ""
@@ -101,6 +104,40 @@ func Explain(w io.Writer, caller, app string, d *v1alpha1.Decision) error {
 		}
 	}
 	return probes(w, d.GetProbes())
+}
+
+// fewAlike is how many routes that lead nowhere, for one reason, have a line each.
+const fewAlike = 5
+
+// alike are routes of which many that lead nowhere, for one reason, are one. JSON and YAML have all.
+func alike(all []*v1alpha1.RouteDecision) (some []*v1alpha1.RouteDecision) {
+	type kind struct {
+		priority, weight uint32
+		reason           string
+	}
+	nowhere := func(r *v1alpha1.RouteDecision) (kind, bool) {
+		return kind{r.GetPriority(), r.GetWeight(), r.GetReason()}, !r.GetTaken() && r.GetReady() == 0 && r.GetDraining() == 0 && r.GetFault() == ""
+	}
+	counts := map[kind]int{}
+	for _, r := range all {
+		if k, ok := nowhere(r); ok {
+			counts[k]++
+		}
+	}
+	told := map[kind]bool{}
+	for _, r := range all {
+		k, ok := nowhere(r)
+		switch {
+		case !ok || counts[k] <= fewAlike:
+			some = append(some, r)
+		case !told[k]:
+			told[k] = true
+			sum := proto.CloneOf(r)
+			sum.Cluster, sum.Peer = fmt.Sprintf("%d clusters", counts[k]), ""
+			some = append(some, sum)
+		}
+	}
+	return some
 }
 
 // routes writes a table of routes. Columns that say nothing are left out.

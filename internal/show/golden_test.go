@@ -155,7 +155,7 @@ func TestGolden(t *testing.T) {
 		"status":           func(w io.Writer) error { return Status(w, largeStatus(), false, noon) },
 		"status-unhealthy": func(w io.Writer) error { Summary(w, largeStatus(), noon); return nil },
 		"status-peer":      func(w io.Writer) error { return Peer(w, largeStatus(), "peer-10", noon) },
-		"apps":             func(w io.Writer) error { return Apps(w, largeApps(), false) },
+		"apps":             func(w io.Writer) error { return Apps(w, largeApps(), 199_980, false) },
 		"sidecars":         func(w io.Writer) error { return Sidecars(w, largeSidecars(), noon) },
 		"explain":          func(w io.Writer) error { return Explain(w, "shop/checkout", "shop/orders", largeDecision()) },
 		"events":           largeEvents,
@@ -219,7 +219,7 @@ func sample(m protoreflect.Message) {
 func TestEachAnswerIsPrintedAsBefore(t *testing.T) {
 	type answer = proto.Message
 	texts := map[string]func(io.Writer, answer) error{
-		"AppList": func(w io.Writer, m answer) error { return Apps(w, []*v1alpha1.AppState{m.(*v1alpha1.AppState)}, true) },
+		"AppList": func(w io.Writer, m answer) error { return Apps(w, []*v1alpha1.AppState{m.(*v1alpha1.AppState)}, 0, true) },
 		"SidecarList": func(w io.Writer, m answer) error {
 			return Sidecars(w, []*v1alpha1.SidecarState{m.(*v1alpha1.SidecarState)}, noon)
 		},

@@ -33,8 +33,8 @@ func TestNoTextFromOutsideCommandsATerminal(t *testing.T) {
 		"status --peer":    func(w io.Writer) error { return Peer(w, status, hostile, noon) },
 		"summary":          func(w io.Writer) error { Summary(w, status, noon); return nil },
 		"events":           func(w io.Writer) error { return EventLine(w, fillMessage(&v1alpha1.Event{}), time.UTC) },
-		"apps":             func(w io.Writer) error { return Apps(w, apps, false) },
-		"apps --details":   func(w io.Writer) error { return Apps(w, apps, true) },
+		"apps":             func(w io.Writer) error { return Apps(w, apps, 0, false) },
+		"apps --details":   func(w io.Writer) error { return Apps(w, apps, 0, true) },
 		"sidecars": func(w io.Writer) error {
 			return Sidecars(w, []*v1alpha1.SidecarState{fillMessage(&v1alpha1.SidecarState{})}, noon)
 		},

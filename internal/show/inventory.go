@@ -22,7 +22,7 @@ func FaultName(f *v1alpha1.CallFault) string {
 }
 
 // Apps writes a line for each app. With details there are its instances, too.
-func Apps(w io.Writer, all []*v1alpha1.AppState, details bool) error {
+func Apps(w io.Writer, all []*v1alpha1.AppState, leftOut uint32, details bool) error {
 	var table [][]string
 	for _, a := range all {
 		table = append(table, []string{Name(a.GetApp()), Here(a), Elsewhere(a), cmp.Or(strings.Join(a.GetExportedTo(), ", "), "-"), number(a.GetCallers()), yes(a.GetSelection()), health(a)})
@@ -41,6 +41,9 @@ func Apps(w io.Writer, all []*v1alpha1.AppState, details bool) error {
 		for _, f := range a.GetFaults() {
 			paragraph(w, "", "  ", FaultName(f)+": "+f.GetWhat())
 		}
+	}
+	if leftOut > 0 {
+		paragraph(w, "\n", "", fmt.Sprintf("and %d more that other clusters export and nothing here leads to; isthmus apps --search TEXT finds them, --all lists them", leftOut))
 	}
 	if !details {
 		return nil

@@ -12,22 +12,34 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
 
+// fewResting is how many peers at rest have a line each.
+const fewResting = 5
+
 // peers writes a line for each peer, those first that are not well, and below them what is to be
-// known of some.
-func peers(w io.Writer, all []*v1alpha1.PeerStatus, now time.Time) error {
+// known of some. Without details, many peers at rest have one line together.
+func peers(w io.Writer, all []*v1alpha1.PeerStatus, details bool, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
 	Say(w, "\n")
 	all = worstFirst(all)
+	resting := func(p *v1alpha1.PeerStatus) bool { return p.GetState() == catalog.PeerResting && rank(p) == 1 }
+	rest := len(slices.DeleteFunc(slices.Clone(all), func(p *v1alpha1.PeerStatus) bool { return !resting(p) }))
+	summed := rest > fewResting && !details
 	var table [][]string
 	for _, p := range all {
+		if summed && resting(p) {
+			continue
+		}
 		l := PeerLineOf(p, now)
 		table = append(table, []string{l.Cluster, l.State, l.For, l.LastWord, l.Lease, l.Exports, l.Ready, l.HearsUs, l.Gateways, l.Lapses, l.LastLapse})
 	}
 	heading := []string{"PEER", "STATE", "FOR", "LAST WORD", "LEASE", "EXPORTS", "READY", "HEARS US", "GATEWAYS", "LAPSES", "LAST LAPSE"}
 	if err := rows(w, heading, table, "LAST WORD", "HEARS US", "READY", "LAST LAPSE"); err != nil {
 		return err
+	}
+	if summed {
+		paragraph(w, "", "", fmt.Sprintf("and %d at rest, since nothing here leads to them; isthmus status -v has a line for each", rest))
 	}
 	for _, p := range all {
 		if n := len(p.GetRefused()); n > 0 {
@@ -135,7 +147,7 @@ func leaseLeft(p *v1alpha1.PeerStatus) string {
 	switch left := time.Duration(p.GetLeaseLeftMs()) * time.Millisecond; {
 	case left > 0:
 		return Span(left)
-	case p.GetLastWordUnixMs() == 0:
+	case p.GetLastWordUnixMs() == 0 || p.GetState() == catalog.PeerResting: // which needs none
 		return "-"
 	default:
 		return "out"
@@ -248,6 +260,9 @@ func tunnelsColumn(p *v1alpha1.PeerStatus) string {
 		return "1 tunnel"
 	default:
 		return fmt.Sprintf("%d tunnels", t.GetOpen())
+	}
+	if p.GetState() == catalog.PeerResting { // its gateways are connected to for a moment
+		return number(uint32(len(p.GetGateways())))
 	}
 	return gatewaysLine(p.GetGateways())
 }

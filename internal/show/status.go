@@ -40,7 +40,7 @@ func Status(w io.Writer, s *v1alpha1.StatusResponse, details bool, now time.Time
 		return err
 	}
 	dns(w, s.GetDns(), now)
-	if err := peers(w, s.GetPeers(), now); err != nil || !details {
+	if err := peers(w, s.GetPeers(), details, now); err != nil || !details {
 		return err
 	}
 	if err := xdsClients(w, s, now); err != nil {

@@ -15,7 +15,7 @@ func TestNothingThatClientsChooseCommandsATerminal(t *testing.T) {
 	var b strings.Builder
 	orders := &v1alpha1.App{Namespace: "shop", Id: "orders"}
 	app := &v1alpha1.AppState{App: orders, Instances: []*v1alpha1.InstanceState{{Source: "stream", Id: hostile, Address: "10.0.0.1:50002"}}}
-	if err := Apps(&b, []*v1alpha1.AppState{app}, true); err != nil {
+	if err := Apps(&b, []*v1alpha1.AppState{app}, 0, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := Sidecars(&b, []*v1alpha1.SidecarState{{App: orders, Zone: hostile, Version: hostile}}, time.Now()); err != nil {

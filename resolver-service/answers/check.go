@@ -104,7 +104,21 @@ func (c *Checks) Facts(ctx context.Context, now *v1alpha1.StatusResponse, limit 
 	for i := range bridges {
 		f.Bridges = append(f.Bridges, appToWire(&bridges[i]))
 	}
-	err = v.everyApp(ctx, func(some []*v1alpha1.AppState) error {
+	apps, err := v.Topology.Inventory().Apps(ctx)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	if f.Peer != "" {
+		offered, err := v.Topology.Inventory().Offered(ctx, f.Peer)
+		if err != nil {
+			return nil, status.FromContextError(err).Err()
+		}
+		apps = append(apps, offered...)
+	}
+	if f.App != (catalog.App{}) && !slices.Contains(apps, f.App) {
+		apps = append(apps, f.App)
+	}
+	err = v.appStates(ctx, apps, func(some []*v1alpha1.AppState) error {
 		for _, a := range some {
 			if len(a.GetExportedTo()) > 0 {
 				f.Exported = append(f.Exported, a)

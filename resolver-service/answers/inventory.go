@@ -64,8 +64,20 @@ func (v *Inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 	if err != nil {
 		return err
 	}
+	offered, err := v.Topology.Inventory().Offered(to.Context(), "")
+	if err != nil {
+		return err
+	}
 	filter := searches(req)
-	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
+	unwanted := func(app catalog.App) bool { return !filter(app) }
+	apps, offered = slices.DeleteFunc(apps, unwanted), slices.DeleteFunc(offered, unwanted)
+	leftOut := uint32(0)
+	if req.GetWithoutNamed() {
+		leftOut = uint32(len(offered))
+	} else if len(offered) > 0 {
+		apps = append(apps, offered...)
+		slices.SortFunc(apps, catalog.App.Compare)
+	}
 	matched := uint32(len(apps))
 	if req.GetAfter() != nil {
 		at, found := slices.BinarySearchFunc(apps, wire.AppOf(req.GetAfter()), catalog.App.Compare)
@@ -77,8 +89,8 @@ func (v *Inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 	if most := int(req.GetMost()); most > 0 {
 		apps = apps[:min(most, len(apps))]
 	}
-	if matched > 0 && len(apps) == 0 {
-		return to.Send(&v1alpha1.AppsResponse{Matched: matched})
+	if matched+leftOut > 0 && len(apps) == 0 {
+		return to.Send(&v1alpha1.AppsResponse{Matched: matched, LeftOut: leftOut})
 	}
 	faults := map[catalog.App][]*v1alpha1.CallFault{}
 	for _, f := range v.Health.Faults(time.Now()) {
@@ -88,34 +100,30 @@ func (v *Inventory) Apps(req *v1alpha1.AppsRequest, to grpc.ServerStreamingServe
 		for _, a := range some {
 			a.Faults = faults[wire.AppOf(a.GetApp())]
 		}
-		m := &v1alpha1.AppsResponse{Apps: some, Matched: matched}
-		matched = 0
+		m := &v1alpha1.AppsResponse{Apps: some, Matched: matched, LeftOut: leftOut}
+		matched, leftOut = 0, 0
 		return to.Send(m)
 	})
 }
 
-// everyApp hands on all apps, at most perMessage at a time.
-func (v *Inventory) everyApp(ctx context.Context, take func([]*v1alpha1.AppState) error) error {
-	apps, err := v.Topology.Inventory().Apps(ctx)
-	if err != nil {
-		return err
-	}
-	return v.appStates(ctx, apps, take)
-}
+// perQuestion is how many apps the topology is asked about at a time.
+const perQuestion = 4000
 
 // appStates hands on apps, at most perMessage at a time.
 func (v *Inventory) appStates(ctx context.Context, apps []catalog.App, take func([]*v1alpha1.AppState) error) error {
-	for some := range slices.Chunk(apps, perMessage) {
-		states, err := v.Topology.Inventory().AppStates(ctx, some)
+	for asked := range slices.Chunk(apps, perQuestion) {
+		states, err := v.Topology.Inventory().AppStates(ctx, asked)
 		if err != nil {
 			return err
 		}
-		var all []*v1alpha1.AppState
-		for i := range states {
-			all = append(all, appToWire(&states[i]))
-		}
-		if err := take(all); err != nil {
-			return err
+		for some := range slices.Chunk(states, perMessage) {
+			all := make([]*v1alpha1.AppState, len(some))
+			for i := range some {
+				all[i] = appToWire(&some[i])
+			}
+			if err := take(all); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

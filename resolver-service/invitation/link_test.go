@@ -100,7 +100,7 @@ func newCluster(t *testing.T, name string, ca *identitytest.CA, app catalog.App)
 		Cluster: name, Domain: catalog.DefaultDomain, Gateways: []string{c.address}, Identity: source,
 		Objects:  objects.NewServer(objects.Config{Cluster: name, Domain: catalog.DefaultDomain, Store: "embedded"}, c.store, feed, top, log),
 		MayWrite: func(context.Context) error { return nil },
-		Lacking:  func(context.Context, string, []string) []*v1alpha1.LackingApp { return nil },
+		Lacking:  func(context.Context, map[string][]string) map[string][]*v1alpha1.LackingApp { return nil },
 		Dial: func(ctx context.Context, address string) (net.Conn, error) { // and nowhere else, whatever an altered address says
 			if !strings.HasPrefix(address, "127.0.0.1:") {
 				return nil, errors.New("no route to " + address)

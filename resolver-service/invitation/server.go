@@ -39,7 +39,7 @@ type Config struct {
 	MayWrite func(context.Context) error
 	// Lacking are the apps with sidecars that lack one of the roots, by their fingerprints in
 	// hexadecimal digits, or do not say; and the namespace of Dapr's control plane.
-	Lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp
+	Lacking func(ctx context.Context, roots map[string][]string) map[string][]*v1alpha1.LackingApp
 	Sentry  string
 	// MayCertify is why no certificate can be signed for a guest, and Certify has one signed for the
 	// service of a guest.
@@ -247,6 +247,6 @@ func (s *Server) Trust(ctx context.Context, req *v1alpha1.LinkTrustRequest) (*v1
 	for i, sum := range sums {
 		names[i] = hex.EncodeToString(sum)
 	}
-	answer.Apps = slices.DeleteFunc(s.cfg.Lacking(ctx, c.Name, names), func(a *v1alpha1.LackingApp) bool { return a.GetSidecars() == 0 })
+	answer.Apps = slices.DeleteFunc(s.cfg.Lacking(ctx, map[string][]string{c.Name: names})[c.Name], func(a *v1alpha1.LackingApp) bool { return a.GetSidecars() == 0 })
 	return answer, nil
 }

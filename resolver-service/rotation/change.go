@@ -119,7 +119,7 @@ func (s *Server) taken(but string) (all []*x509.Certificate) {
 	clusters, _ := s.cfg.Clusters.Load()
 	for _, c := range clusters {
 		if c.Name != but {
-			all = append(all, identity.RootsIn(c.Trust.Roots)...)
+			all = append(all, s.rootsOf(c)...)
 		}
 	}
 	if but != s.cfg.Cluster {
@@ -191,10 +191,7 @@ func (s *Server) Accept(ctx context.Context, req *v1alpha1.AcceptRootsRequest) (
 	if !ok {
 		return nil, status.Errorf(codes.NotFound, "cluster %s announces no roots to this replica; see isthmus trust accept %[1]s", req.GetCluster())
 	}
-	var names []string
-	for _, root := range identity.RootsIn(a.roots) {
-		names = append(names, identity.Fingerprint(root))
-	}
+	names := fingerprints(identity.RootsIn(a.roots))
 	asked := slices.Clone(req.GetRoots())
 	slices.Sort(names)
 	slices.Sort(asked)

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,9 +39,9 @@ type Config struct {
 	Identity *identity.Source
 	Objects  Objects
 	Clusters *live.Value[[]*catalog.Cluster]
-	// Lacking are the apps with sidecars that lack one of the roots of a cluster, by fingerprint, or
-	// do not say.
-	Lacking func(ctx context.Context, cluster string, roots []string) []*v1alpha1.LackingApp
+	// Lacking are the apps with sidecars that lack one of the roots of a cluster, or do not say. Both
+	// are by cluster; roots are fingerprints.
+	Lacking func(ctx context.Context, roots map[string][]string) map[string][]*v1alpha1.LackingApp
 	// Reports are what peers say of their trust in this cluster; Report has each told the same of
 	// this one.
 	Reports func() map[string][]*v1alpha1.TrustReport
@@ -65,6 +66,13 @@ type Server struct {
 
 	mu    sync.Mutex
 	peers map[string]*announcement
+	roots map[string]namedRoots // by cluster
+}
+
+// namedRoots are the roots that a Cluster object names.
+type namedRoots struct {
+	text  string // PEM
+	roots []*x509.Certificate
 }
 
 // announcement is what a peer announces for itself.
@@ -88,7 +96,7 @@ const (
 
 // New makes a server, and starts nothing.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, often: throttle.New(cfg.Log, throttle.Interval), peers: map[string]*announcement{}}
+	return &Server{cfg: cfg, often: throttle.New(cfg.Log, throttle.Interval), peers: map[string]*announcement{}, roots: map[string]namedRoots{}}
 }
 
 // Announcement is what peers are told; nil before a first.
@@ -187,17 +195,54 @@ func (s *Server) follow(ctx context.Context, clusters []*catalog.Cluster, look i
 	if time.Since(s.started) < settleFor {
 		return
 	}
-	s.cfg.Report(func(cluster string) *v1alpha1.TrustReport {
-		c := known[cluster]
+	lacking := map[string][]string{} // the roots of those that are told now
+	for cluster, c := range known {
 		every := settledEvery
-		if c != nil && (changing[cluster] || len(identity.RootsIn(c.Trust.Roots)) > 1) {
+		if changing[cluster] || len(s.rootsOf(c)) > 1 {
 			every = reportEvery
 		}
-		if c == nil || look%every != 0 {
+		if cluster != s.cfg.Cluster && look%every == 0 {
+			lacking[cluster] = fingerprints(s.trusted(c))
+		}
+	}
+	if len(lacking) == 0 {
+		return
+	}
+	lacks := s.cfg.Lacking(ctx, lacking)
+	s.cfg.Report(func(cluster string) *v1alpha1.TrustReport {
+		if _, now := lacking[cluster]; !now {
 			return nil
 		}
-		return s.report(ctx, c)
+		return s.report(known[cluster], lacking[cluster], lacks[cluster])
 	})
+}
+
+// rootsOf are the roots that a Cluster object names. They are read once.
+func (s *Server) rootsOf(c *catalog.Cluster) []*x509.Certificate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.roots[c.Name]
+	if held.text != c.Trust.Roots {
+		held = namedRoots{c.Trust.Roots, identity.RootsIn(c.Trust.Roots)}
+		s.roots[c.Name] = held
+	}
+	return held.roots
+}
+
+// trusted are the roots that count for a cluster's resolver service.
+func (s *Server) trusted(c *catalog.Cluster) []*x509.Certificate {
+	if c.Trust.Roots == "" {
+		return s.ownRoots()
+	}
+	return s.rootsOf(c)
+}
+
+// fingerprints names roots.
+func fingerprints(roots []*x509.Certificate) (all []string) {
+	for _, root := range roots {
+		all = append(all, identity.Fingerprint(root))
+	}
+	return all
 }
 
 // announce has peers told what the Cluster object of this cluster says of its roots.
@@ -220,26 +265,22 @@ func (s *Server) forget(known map[string]*catalog.Cluster) {
 			delete(s.peers, cluster)
 		}
 	}
+	maps.DeleteFunc(s.roots, func(cluster string, _ namedRoots) bool { return known[cluster] == nil })
 }
 
-// report is how far this cluster trusts a peer. It names no app that the peer does not know of.
-func (s *Server) report(ctx context.Context, c *catalog.Cluster) *v1alpha1.TrustReport {
+// report is how far this cluster trusts a peer, and which apps lack its roots. It names no app that
+// the peer does not know of.
+func (s *Server) report(c *catalog.Cluster, roots []string, lacking []*v1alpha1.LackingApp) *v1alpha1.TrustReport {
 	m := &v1alpha1.TrustReport{Shared: c.Trust.Roots == "", Accepts: c.Trust.Rotation == catalog.RotationAccept}
-	roots := identity.RootsIn(c.Trust.Roots)
-	if m.Shared {
-		roots = s.ownRoots()
-	}
-	var names []string
-	for _, root := range roots {
-		name := identity.Fingerprint(root)
+	for _, name := range roots {
 		sum, _ := hex.DecodeString(name)
-		names, m.Roots = append(names, name), append(m.Roots, sum)
+		m.Roots = append(m.Roots, sum)
 	}
 	if a, ok := s.announced(c.Name); ok {
 		m.Refused = a.refused
 	}
 	unnamed := &v1alpha1.LackingApp{}
-	for _, a := range s.cfg.Lacking(ctx, c.Name, names) {
+	for _, a := range lacking {
 		switch {
 		case !a.GetMeets():
 		case a.GetExported():

@@ -84,7 +84,7 @@ func (ss *selections) countDefault(s *catalog.AppEndpoints, by int) {
 		}
 		ss.defaultChanged(app)
 		if app.Namespace == catalog.DefaultName {
-			for other := range ss.offeredApps() {
+			for other := range ss.offeredApps("") {
 				if other.ID == app.ID {
 					ss.defaultChanged(other)
 				}

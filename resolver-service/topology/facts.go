@@ -96,7 +96,7 @@ func (f Facts) Refuses(e *catalog.Endpoint, caller catalog.App) bool {
 // Apps are those that run here, and those that other clusters export, in no order.
 func (f Facts) Apps() iter.Seq[catalog.App] {
 	return func(yield func(catalog.App) bool) {
-		for app := range f.g.offeredApps() {
+		for app := range f.g.offeredApps("") {
 			if !yield(app) {
 				return
 			}

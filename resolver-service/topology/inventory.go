@@ -48,8 +48,8 @@ type Inventory struct{ t *Topology }
 // Inventory is what the topology knows.
 func (t *Topology) Inventory() Inventory { return Inventory{t} }
 
-// Apps returns the names of all apps that run here, that an object here is about, or that
-// another cluster exports to this one; sorted. The error is that ctx or the topology has ended.
+// Apps returns the names of all apps that run here, that an object here is about, or whose exports
+// by other clusters may be called from here; sorted. The error is that ctx or the topology has ended.
 func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
 	err = v.t.ask(ctx, func(g *Graph) {
 		for app, n := range g.apps {
@@ -57,20 +57,28 @@ func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
 				all = append(all, app)
 			}
 		}
-		all = slices.AppendSeq(all, g.offeredApps())
 	})
 	slices.SortFunc(all, catalog.App.Compare)
 	return all, err
 }
 
+// Offered returns the names of the other apps that a cluster exports to this one, or any cluster if
+// it is empty; sorted. A service with many peers may know hundreds of thousands.
+func (v Inventory) Offered(ctx context.Context, cluster string) (all []catalog.App, err error) {
+	err = v.t.ask(ctx, func(g *Graph) { all = slices.Collect(g.offeredApps(cluster)) })
+	slices.SortFunc(all, catalog.App.Compare)
+	return all, err
+}
+
 // AppStates describes apps; one that is unknown by now is left out. A change waits for it, so ask
-// for some hundreds at a time.
+// for some thousands at a time.
 func (v Inventory) AppStates(ctx context.Context, apps []catalog.App) (all []AppState, err error) {
 	err = v.t.ask(ctx, func(g *Graph) {
+		offers := g.offersOf(apps)
 		for _, app := range apps {
 			if n := g.apps[app]; n != nil && g.isKnown(n) {
 				all = append(all, g.state(n))
-			} else if remote := g.remotesOf(app); n == nil && len(remote) > 0 {
+			} else if remote := offers[app]; n == nil && len(remote) > 0 {
 				all = append(all, g.state(&node{app: app, remote: remote}))
 			}
 		}

@@ -98,16 +98,49 @@ func (ns *nodes) remotesOf(app catalog.App) (all remotes) {
 	if n := ns.apps[app]; n != nil {
 		return n.remote
 	}
+	return ns.offersOf([]catalog.App{app})[app]
+}
+
+// offersOf are the exports of those apps that have no node. It looks at each offer or each app once
+// for a cluster, whichever are fewer.
+func (ns *nodes) offersOf(apps []catalog.App) map[catalog.App]remotes {
+	all := map[catalog.App]remotes{}
+	for _, app := range apps {
+		if ns.apps[app] == nil {
+			all[app] = nil
+		}
+	}
 	for name, c := range ns.clusters {
-		if o, there := c.offers[app]; there {
-			all.put(name, o.export(app))
+		take := func(app catalog.App, o offer) {
+			if exports, asked := all[app]; asked {
+				exports.put(name, o.export(app))
+				all[app] = exports
+			}
+		}
+		if len(c.offers) < len(all) {
+			for app, o := range c.offers {
+				take(app, o)
+			}
+			continue
+		}
+		for app := range all {
+			if o, there := c.offers[app]; there {
+				take(app, o)
+			}
 		}
 	}
 	return all
 }
 
-// offeredApps are the apps without a node that are offered, each once.
-func (ns *nodes) offeredApps() iter.Seq[catalog.App] {
+// offeredApps are the apps without a node that a cluster offers, or any if it is empty; each once.
+func (ns *nodes) offeredApps(cluster string) iter.Seq[catalog.App] {
+	if cluster != "" {
+		c := ns.clusters[cluster]
+		if c == nil {
+			return maps.Keys(map[catalog.App]offer(nil))
+		}
+		return maps.Keys(c.offers)
+	}
 	all := map[catalog.App]struct{}{}
 	for _, c := range ns.clusters {
 		for app := range c.offers {

@@ -5979,12 +5979,15 @@ func (x *ProbedEndpoint) GetWhy() string {
 }
 
 type AppsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of all namespaces
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`               // empty: all
-	Search        string                 `protobuf:"bytes,3,opt,name=search,proto3" json:"search,omitempty"`       // a part of "namespace/app-id"; empty: all
-	After         *App                   `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`         // only apps that come after it
-	Most          uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // how many at most; 0: all
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of all namespaces
+	Id        string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`               // empty: all
+	Search    string                 `protobuf:"bytes,3,opt,name=search,proto3" json:"search,omitempty"`       // a part of "namespace/app-id"; empty: all
+	After     *App                   `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`         // only apps that come after it
+	Most      uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // how many at most; 0: all
+	// Leaves out apps that other clusters export and that nothing here leads to. A service with many
+	// peers knows no more of those than the name.
+	WithoutNamed  bool `protobuf:"varint,6,opt,name=without_named,json=withoutNamed,proto3" json:"without_named,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6054,11 +6057,19 @@ func (x *AppsRequest) GetMost() uint32 {
 	return 0
 }
 
+func (x *AppsRequest) GetWithoutNamed() bool {
+	if x != nil {
+		return x.WithoutNamed
+	}
+	return false
+}
+
 type AppsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Apps  []*AppState            `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`
 	// In the first message: how many apps there are by namespace, id and search, on all pages.
 	Matched       uint32 `protobuf:"varint,2,opt,name=matched,proto3" json:"matched,omitempty"`
+	LeftOut       uint32 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // in the first message: how many more there are that are named only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6103,6 +6114,13 @@ func (x *AppsResponse) GetApps() []*AppState {
 func (x *AppsResponse) GetMatched() uint32 {
 	if x != nil {
 		return x.Matched
+	}
+	return 0
+}
+
+func (x *AppsResponse) GetLeftOut() uint32 {
+	if x != nil {
+		return x.LeftOut
 	}
 	return 0
 }
@@ -13760,16 +13778,18 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\tR\x06result\x12\x1a\n" +
 	"\bidentity\x18\x05 \x01(\tR\bidentity\x12\x17\n" +
 	"\atook_us\x18\x06 \x01(\x03R\x06tookUs\x12\x10\n" +
-	"\x03why\x18\a \x01(\tR\x03why\"\x94\x01\n" +
+	"\x03why\x18\a \x01(\tR\x03why\"\xb9\x01\n" +
 	"\vAppsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
 	"\x06search\x18\x03 \x01(\tR\x06search\x12+\n" +
 	"\x05after\x18\x04 \x01(\v2\x15.isthmus.v1alpha1.AppR\x05after\x12\x12\n" +
-	"\x04most\x18\x05 \x01(\rR\x04most\"X\n" +
+	"\x04most\x18\x05 \x01(\rR\x04most\x12#\n" +
+	"\rwithout_named\x18\x06 \x01(\bR\fwithoutNamed\"s\n" +
 	"\fAppsResponse\x12.\n" +
 	"\x04apps\x18\x01 \x03(\v2\x1a.isthmus.v1alpha1.AppStateR\x04apps\x12\x18\n" +
-	"\amatched\x18\x02 \x01(\rR\amatched\"\xeb\x02\n" +
+	"\amatched\x18\x02 \x01(\rR\amatched\x12\x19\n" +
+	"\bleft_out\x18\x03 \x01(\rR\aleftOut\"\xeb\x02\n" +
 	"\bAppState\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x1a\n" +

@@ -36,11 +36,17 @@ type Sidecar struct {
 	// Position is where it stands among all of this replica, in the order of Sidecars.
 	Position string
 
-	view *catalog.View
+	view  *catalog.View
+	leads map[string]bool // the clusters that it leads to; nil until LeadsTo
 }
 
-// LeadsTo tells whether its app's view leads to a cluster.
-func (s *Sidecar) LeadsTo(cluster string) bool { return targetClusters(s.view)[cluster] }
+// LeadsTo tells whether its app's view leads to a cluster. It is for one goroutine at a time.
+func (s *Sidecar) LeadsTo(cluster string) bool {
+	if s.leads == nil {
+		s.leads = targetClusters(s.view)
+	}
+	return s.leads[cluster]
+}
 
 // SidecarState says whether a sidecar gets calls.
 type SidecarState string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -245,11 +246,9 @@ func (b *reconciler) refresh(ctx context.Context, changes *topology.FenceChanges
 		if apps, err = b.k.top.Inventory().Apps(ctx); err != nil {
 			return err
 		}
-		for app := range b.byApp {
-			if !slices.Contains(apps, app) {
-				apps = append(apps, app)
-			}
-		}
+		apps = slices.AppendSeq(apps, maps.Keys(b.byApp))
+		slices.SortFunc(apps, catalog.App.Compare)
+		apps = slices.Compact(apps)
 	}
 	for some := range slices.Chunk(apps, 256) {
 		fences, err := b.k.top.Inventory().Fences(ctx, some)

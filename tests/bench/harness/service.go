@@ -29,8 +29,10 @@ type Certificates string
 func (c Certificates) path(name string) string { return filepath.Join(string(c), name) }
 
 // Issue makes a root, and the certificates of apps.
-func (c Certificates) Issue(apps ...catalog.App) {
-	authority := Must(sandbox.NewAuthority())
+func (c Certificates) Issue(apps ...catalog.App) { c.IssueBy(Must(sandbox.NewAuthority()), apps...) }
+
+// IssueBy makes the certificates of apps by an authority, and trusts that one alone.
+func (c Certificates) IssueBy(authority *sandbox.Authority, apps ...catalog.App) {
 	for _, app := range apps {
 		cert, key, err := authority.Leaf("public", app)
 		Check(err)
@@ -62,6 +64,7 @@ type Config struct {
 	Streams      stream.Config                // for sidecars, each of which is taken for one of another host
 	Peers        bool                         // other clusters' services may connect
 	Many         int                          // of other clusters, as peering has it
+	Listener     net.Listener                 // for other clusters
 	Watch        grpc.StreamServerInterceptor // of other clusters' streams
 }
 
@@ -101,7 +104,7 @@ func (b *B) NewService(cfg Config) *Service {
 		s.PeerServer = grpc.NewServer(append(stream.ServerOptions(), grpc.MaxRecvMsgSize(4<<20),
 			grpc.Creds(s.id.PeeringCredentials()), grpc.StreamInterceptor(cfg.Watch))...)
 		pb.RegisterPeeringServer(s.PeerServer, s.peers)
-		s.PeerListener = Listen()
+		s.PeerListener = cfg.Listener
 	}
 	return s
 }

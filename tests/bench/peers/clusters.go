@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -189,23 +190,27 @@ type peer struct {
 	asked, asks *servers.Proxy // through which the service's connections to it go, and its own to the service
 }
 
-// startPeer starts a cluster that exports to ours and has a link to it, until the end. It is one of
-// many, and may call so many apps of ours.
-func startPeer(b *harness.B, certificates harness.Certificates, name, service string, exports, calls int) *peer {
+// newPeer is a peer that listens there, and reaches the service at an address.
+func newPeer(b *harness.B, name, service string, on net.Listener) *peer {
 	p := &peer{name: name}
-	p.Service = b.NewService(harness.Config{Cluster: name, Certificates: certificates, Peers: true, Many: -1, Watch: p.told.watch})
-	p.asked, p.asks = harness.Must(servers.NewProxy(p.PeerListener.Addr().String())), harness.Must(servers.NewProxy(service))
+	p.asked, p.asks = harness.Must(servers.NewProxy(on.Addr().String())), harness.Must(servers.NewProxy(service))
 	b.Defer(p.asked.Close)
 	b.Defer(p.asks.Close)
-	west := &catalog.Cluster{Name: ours, Gateways: []string{p.asks.Addr()}, StaleAfter: catalog.DefaultStaleAfter}
+	return p
+}
+
+// serve runs the peer until the end, with a link to the service's cluster, to which it exports. It is
+// one of many, and may call so many apps there.
+func (p *peer) serve(b *harness.B, certificates harness.Certificates, on net.Listener, trust catalog.Trust, exports, calls int) {
+	p.Service = b.NewService(harness.Config{Cluster: p.name, Certificates: certificates, Peers: true, Many: -1, Listener: on, Watch: p.told.watch})
+	west := &catalog.Cluster{Name: ours, Gateways: []string{p.asks.Addr()}, StaleAfter: catalog.DefaultStaleAfter, Trust: trust}
 	p.Clusters.Store([]*catalog.Cluster{west})
 	p.Run(b)
 	w := &catalog.AppEndpoints{App: watcher}
 	for i := range calls {
 		w.Endpoints = append(w.Endpoints, catalog.Endpoint{App: appOf(ours, i)})
 	}
-	harness.Apply(b, p.Topology, fill(name, ours, exports, west, w))
-	return p
+	harness.Apply(b, p.Topology, fill(p.name, ours, exports, west, w))
 }
 
 // cut ends every connection between this peer and the service, and takes none until mend.

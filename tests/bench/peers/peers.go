@@ -31,6 +31,14 @@ type plan struct {
 	rest       time.Duration // how long nothing happens
 }
 
+// calls is how many apps of ours the i-th peer may call.
+func (p *plan) calls(i int) int {
+	if i >= p.used {
+		return 0
+	}
+	return min(20, p.exports)
+}
+
 // New is the benchmark.
 func New(flags *flag.FlagSet) harness.Command {
 	var p plan
@@ -41,21 +49,25 @@ func New(flags *flag.FlagSet) harness.Command {
 	flags.IntVar(&p.own, "own", 60, "changes of the service's own apps to measure")
 	flags.IntVar(&p.reconnects, "reconnects", 10, "reconnects to measure")
 	flags.DurationVar(&p.rest, "rest", 8*time.Second, "how long to measure at rest")
+	program := flags.String("program", "both", "what is measured: the parts that concern peers, the whole program, or both; \"parts\", \"whole\"")
 	return harness.Command{
 		Short: "-sizes=2,40 -exports=100 -used=3 -changes=20 -own=4 -reconnects=2 -rest=1s",
 		Roles: map[string]harness.Role{"service": harness.As(service)},
 		Run: func(b *harness.B) {
-			var all []*column
-			for _, c := range columnsOf(*sizes) {
-				b.Scope(func(b *harness.B) { c.measure(b, p) })
-				all = append(all, c)
+			print := func(title string, figures []harness.Column, measure func(*column, *harness.B, plan)) {
+				var subjects []*harness.Subject
+				for _, c := range columnsOf(*sizes) {
+					b.Scope(func(b *harness.B) { measure(c, b, p) })
+					subjects = append(subjects, &c.Subject)
+				}
+				harness.PrintColumns(title, subjects, figures)
 			}
-			var subjects []*harness.Subject
-			for _, c := range all {
-				subjects = append(subjects, &c.Subject)
+			if *program != "whole" {
+				print(fmt.Sprintf("A service that knows other clusters, each of which exports %d apps to it, and is told of %d; %d clusters are in use; sent and received are as this service has it", p.exports, p.exports, p.used), figures, (*column).measure)
 			}
-			harness.PrintColumns(fmt.Sprintf("A service that knows other clusters, each of which exports %d apps to it, and is told of %d; %d clusters are in use; sent and received are as this service has it", p.exports, p.exports, p.used),
-				subjects, figures)
+			if *program != "parts" {
+				print(fmt.Sprintf("isthmus serve with other clusters, each with a root of its own; %d clusters are in use", p.used), wholeFigures, (*column).measureWhole)
+			}
 		},
 	}
 }
@@ -125,8 +137,12 @@ func appOf(cluster string, i int) catalog.App {
 
 // flip makes the i-th app of a cluster leave, when n is even, or come back.
 func flip(cluster string, i, n int) topology.Change {
-	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), harness.Port)
+	at := addressOf(i)
 	return harness.Flip(catalog.Instance{ID: at.String(), App: appOf(cluster, i), Address: at}, n)
+}
+
+func addressOf(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), harness.Port)
 }
 
 // fill is a cluster with apps that it exports to another one, or to "*".
@@ -155,11 +171,10 @@ func (c *column) measure(b *harness.B, p plan) {
 	alone := harness.Ask[harness.Memory](c.child, "Memory", nil)
 	address := harness.Ask[string](c.child, "PeerAddress", nil)
 	for i := range c.Peers {
-		calls := 0
-		if i < p.used {
-			calls = min(20, p.exports)
-		}
-		c.peers = append(c.peers, startPeer(b, certificates, peerName(i), address, p.exports, calls))
+		on := harness.Listen()
+		one := newPeer(b, peerName(i), address, on)
+		one.serve(b, certificates, on, catalog.Trust{}, p.exports, p.calls(i))
+		c.peers = append(c.peers, one)
 	}
 	for _, p := range c.peers {
 		b.Await(p.name+" hears "+ours, 5*time.Millisecond, func() { heard(b, p.Topology, 1) })
