@@ -25,6 +25,12 @@ import (
 // inventoryOf serves the inventory of a topology with these objects, and returns a client.
 func inventoryOf(tb testing.TB, objects ...catalog.Object) v1alpha1.InventoryClient {
 	tb.Helper()
+	return inventoryWith(tb, topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}})
+}
+
+// inventoryWith is the inventory of a service that has heard all that.
+func inventoryWith(tb testing.TB, changes ...topology.Change) v1alpha1.InventoryClient {
+	tb.Helper()
 	top := topology.New(topology.Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true}, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	server := grpc.NewServer()
@@ -41,8 +47,10 @@ func inventoryOf(tb testing.TB, objects ...catalog.Object) v1alpha1.InventoryCli
 	runs.Go(func() { _ = top.Run(ctx) })
 	runs.Go(func() { _ = server.Serve(listener) })
 	tb.Cleanup(func() { conn.Close(); server.Stop(); stop(); runs.Wait() })
-	if _, err := top.Apply(ctx, topology.Change{Objects: &topology.ObjectChange{Full: true, Put: objects}}); err != nil {
-		tb.Fatal(err)
+	for _, c := range changes {
+		if _, err := top.Apply(ctx, c); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	return v1alpha1.NewInventoryClient(conn)
 }

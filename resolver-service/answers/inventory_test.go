@@ -7,6 +7,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 func TestAppsComeInPages(t *testing.T) {
@@ -41,6 +42,38 @@ func TestAppsComeInPages(t *testing.T) {
 			got += fmt.Sprintf(" from %s to %s", wire.AppOf(apps[0].GetApp()), wire.AppOf(apps[len(apps)-1].GetApp()))
 		}
 		if err != nil || got != c.want {
+			t.Errorf("%v: got %s (%v), want %s", c.req, got, err, c.want)
+		}
+	}
+}
+
+func TestAppsOfOthersThatAreOnlyNamedMayBeLeftOut(t *testing.T) {
+	shop := func(id string) catalog.App { return catalog.App{Namespace: "shop", ID: id} }
+	var named []topology.PeerExport
+	for i := range 1200 {
+		named = append(named, topology.PeerExport{App: shop(fmt.Sprintf("app-%04d", i)), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true})
+	}
+	client := inventoryWith(t,
+		topology.Change{Objects: &topology.ObjectChange{Full: true, Put: []catalog.Object{
+			&catalog.Cluster{Name: "east"}, &catalog.AppEndpoints{App: shop("checkout"), Endpoints: []catalog.Endpoint{{App: shop("app-0007")}}},
+		}}},
+		topology.Change{Peers: []topology.PeerChange{{Cluster: "east", Full: true, Lease: topology.Fresh, Put: named}}})
+	for _, c := range []struct {
+		req  *v1alpha1.AppsRequest
+		want string
+	}{
+		{&v1alpha1.AppsRequest{}, "1201 of 1201, 0 left out"},
+		{&v1alpha1.AppsRequest{WithoutNamed: true}, "2 of 2, 1199 left out"},
+		{&v1alpha1.AppsRequest{WithoutNamed: true, Search: "app-00"}, "1 of 1, 99 left out"},
+		{&v1alpha1.AppsRequest{WithoutNamed: true, Search: "app-1"}, "0 of 0, 200 left out"},
+		{&v1alpha1.AppsRequest{Search: "app-1", Most: 3}, "3 of 200, 0 left out"},
+	} {
+		var apps, matched, left int
+		stream, err := client.Apps(t.Context(), c.req)
+		err = all(stream, err, func(m *v1alpha1.AppsResponse) {
+			apps, matched, left = apps+len(m.GetApps()), matched+int(m.GetMatched()), left+int(m.GetLeftOut())
+		})
+		if got := fmt.Sprintf("%d of %d, %d left out", apps, matched, left); err != nil || got != c.want {
 			t.Errorf("%v: got %s (%v), want %s", c.req, got, err, c.want)
 		}
 	}

@@ -56,3 +56,50 @@ other ready=0 draining=0 callers=0 selection=false to=[] static/other@10.0.0.1:1
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
 }
+
+// TestTheInventoryHasOffers, whether there are more of them or of the apps that are asked for.
+func TestTheInventoryHasOffers(t *testing.T) {
+	top := running(t, Config{Cluster: "west", Domain: catalog.DefaultDomain})
+	named := func(ids ...string) (all []PeerExport) {
+		for _, id := range ids {
+			all = append(all, PeerExport{App: app(id), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true})
+		}
+		return all
+	}
+	top.must(t, full(reaches("east", "10.9.0.1:15443"), reaches("north", "10.9.0.2:15443"), selects("checkout", calls("orders"))))
+	top.must(t, says("east", named("orders", "ledger", "mail", "stock")...))
+	top.must(t, says("north", named("mail")...))
+	in := top.Inventory()
+	text := func(apps []catalog.App, err error) string {
+		var names []string
+		for _, a := range apps {
+			names = append(names, a.ID)
+		}
+		return fmt.Sprint(names, err)
+	}
+	for got, want := range map[string]string{
+		text(in.Apps(t.Context())):             "[checkout orders] <nil>",
+		text(in.Offered(t.Context(), "")):      "[ledger mail stock] <nil>",
+		text(in.Offered(t.Context(), "north")): "[mail] <nil>",
+		text(in.Offered(t.Context(), "south")): "[] <nil>",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	for _, asked := range [][]catalog.App{{app("mail")}, {app("checkout"), app("ledger"), app("mail"), app("nobody"), app("orders"), app("stock")}} {
+		states, err := in.AppStates(t.Context(), asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		by := map[string]string{}
+		for _, s := range states {
+			for _, i := range s.Imports {
+				by[s.App.ID] += fmt.Sprintf("%s=%d,%t ", i.Cluster, i.Ready, i.Named)
+			}
+		}
+		if by["mail"] != "east=1,true north=1,true " || len(asked) > 1 && (len(states) != 5 || by["ledger"] != "east=1,true " || by["orders"] != "east=1,true ") {
+			t.Errorf("%d states of %d apps: %v", len(states), len(asked), by)
+		}
+	}
+}
