@@ -219,7 +219,9 @@ func sample(m protoreflect.Message) {
 func TestEachAnswerIsPrintedAsBefore(t *testing.T) {
 	type answer = proto.Message
 	texts := map[string]func(io.Writer, answer) error{
-		"AppList": func(w io.Writer, m answer) error { return Apps(w, []*v1alpha1.AppState{m.(*v1alpha1.AppState)}, 0, true) },
+		"AppList": func(w io.Writer, m answer) error {
+			return Apps(w, []*v1alpha1.AppState{m.(*v1alpha1.AppState)}, 0, true)
+		},
 		"SidecarList": func(w io.Writer, m answer) error {
 			return Sidecars(w, []*v1alpha1.SidecarState{m.(*v1alpha1.SidecarState)}, noon)
 		},
