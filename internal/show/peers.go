@@ -22,15 +22,12 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, details bool, now time.Time)
 		return nil
 	}
 	Say(w, "\n")
-	all = worstFirst(all)
-	resting := func(p *v1alpha1.PeerStatus) bool { return p.GetState() == catalog.PeerResting && rank(p) == 1 }
-	rest := len(slices.DeleteFunc(slices.Clone(all), func(p *v1alpha1.PeerStatus) bool { return !resting(p) }))
-	summed := rest > fewResting && !details
+	shown, atRest := worstFirst(all), 0
+	if !details {
+		shown, atRest = withoutResting(shown)
+	}
 	var table [][]string
-	for _, p := range all {
-		if summed && resting(p) {
-			continue
-		}
+	for _, p := range shown {
 		l := PeerLineOf(p, now)
 		table = append(table, []string{l.Cluster, l.State, l.For, l.LastWord, l.Lease, l.Exports, l.Ready, l.HearsUs, l.Gateways, l.Lapses, l.LastLapse})
 	}
@@ -38,8 +35,8 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, details bool, now time.Time)
 	if err := rows(w, heading, table, "LAST WORD", "HEARS US", "READY", "LAST LAPSE"); err != nil {
 		return err
 	}
-	if summed {
-		paragraph(w, "", "", fmt.Sprintf("and %d at rest, since nothing here leads to them; isthmus status -v has a line for each", rest))
+	if atRest > 0 {
+		paragraph(w, "", "", fmt.Sprintf("and %d at rest, since nothing here leads to them; isthmus status -v has a line for each", atRest))
 	}
 	for _, p := range all {
 		if n := len(p.GetRefused()); n > 0 {
@@ -47,6 +44,15 @@ func peers(w io.Writer, all []*v1alpha1.PeerStatus, details bool, now time.Time)
 		}
 	}
 	return nil
+}
+
+// withoutResting leaves out peers at rest that need nobody's attention, if there are many, and counts them.
+func withoutResting(all []*v1alpha1.PeerStatus) (some []*v1alpha1.PeerStatus, atRest int) {
+	some = slices.DeleteFunc(slices.Clone(all), func(p *v1alpha1.PeerStatus) bool { return p.GetState() == catalog.PeerResting && rank(p) == 1 })
+	if atRest = len(all) - len(some); atRest <= fewResting {
+		return all, 0
+	}
+	return some, atRest
 }
 
 // PeerLine is a peer in a line, each part in words.
@@ -65,13 +71,14 @@ func PeerLineOf(p *v1alpha1.PeerStatus, now time.Time) PeerLine {
 	}
 }
 
-// Peers are the lines of all peers of a service, those first that are not well.
-func Peers(s *v1alpha1.StatusResponse, now time.Time) []PeerLine {
-	var all []PeerLine
-	for _, p := range worstFirst(s.GetPeers()) {
+// Peers are the lines of the peers of a service, those first that are not well. Many that are at
+// rest are only counted.
+func Peers(s *v1alpha1.StatusResponse, now time.Time) (all []PeerLine, atRest int) {
+	shown, atRest := withoutResting(worstFirst(s.GetPeers()))
+	for _, p := range shown {
 		all = append(all, PeerLineOf(p, now))
 	}
-	return all
+	return all, atRest
 }
 
 // worstFirst are peers in the natural order of their names, those first that are not well.

@@ -378,3 +378,22 @@ func TestServingEndsWithItsContext(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
+
+// TestAPeerAtRestHasFewSeries, since there may be a thousand of them.
+func TestAPeerAtRestHasFewSeries(t *testing.T) {
+	f := newFake(t)
+	f.status.Peers = append(f.status.Peers, &v1alpha1.PeerStatus{Cluster: "north", State: catalog.PeerResting, Exports: 3, Version: "v1", LastWordUnixMs: time.Now().UnixMilli()})
+	_, text := f.get("/metrics")
+	var got []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, `peer="north"`) {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	if want := []string{`isthmus_peer_lapses_total{peer="north"} 0`, `isthmus_peer_state{peer="north",state="resting"} 1`}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if n := strings.Count(text, `peer="east"`); n < 10 {
+		t.Errorf("%d series of a peer that does not rest", n)
+	}
+}

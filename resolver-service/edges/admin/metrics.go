@@ -138,8 +138,13 @@ func collectTrust(all []*v1alpha1.TrustStatus, gauge func(d *prometheus.Desc, va
 	}
 }
 
+// collectPeers tells of each peer. Of one at rest it tells that alone: there may be a thousand of them.
 func collectPeers(peers []*v1alpha1.PeerStatus, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	for _, p := range peers {
+		if p.GetState() == catalog.PeerResting && p.GetTunnel() == nil {
+			gauge(peerState, 1, p.GetCluster(), catalog.PeerResting)
+			continue
+		}
 		for _, state := range []string{"connected", "connecting", "stale", "damped", catalog.GuestAway, catalog.PeerResting} {
 			gauge(peerState, truth(p.GetState() == state), p.GetCluster(), state)
 		}

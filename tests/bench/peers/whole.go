@@ -236,7 +236,7 @@ func (w *whole) spentBy(do func()) (took, cpu time.Duration) {
 // idle measures while nothing happens.
 func (w *whole) idle(b *harness.B) {
 	harness.Progress("%s: the program, at rest", w.Name)
-	b.Pause(15 * time.Second) // until links rest, and caches of the start are gone
+	b.Pause(40 * time.Second) // until links rest, and peers were told of their trust
 	took, cpu := w.spentBy(func() { b.Pause(max(w.plan.rest, 2*time.Second) * 2) })
 	w.Add("rest", 100*cpu.Seconds()/took.Seconds())
 	w.MiB("rss", harness.Resident(w.service.PID()))

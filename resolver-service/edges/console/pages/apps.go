@@ -20,12 +20,13 @@ type appList struct {
 	Search string
 	Apps   []*v1alpha1.AppState
 	Total  int
+	More   int    // apps of other clusters that nothing here leads to, and only a search finds
 	Next   string // the app that the next page begins after
 }
 
 func appsPage(r *request) (*content, error) {
 	v := &appList{Search: strings.TrimSpace(r.FormValue("q"))}
-	req := &v1alpha1.AppsRequest{Search: v.Search, Most: mostRows + 1}
+	req := &v1alpha1.AppsRequest{Search: v.Search, Most: mostRows + 1, WithoutNamed: v.Search == ""}
 	if after := r.FormValue("after"); after != "" {
 		app, err := catalog.ParseApp(after)
 		if err != nil {
@@ -33,11 +34,11 @@ func appsPage(r *request) (*content, error) {
 		}
 		req.After = wire.App(app)
 	}
-	var err error
-	if v.Apps, v.Total, err = r.apps(req); err != nil {
+	all, err := r.apps(req)
+	if err != nil {
 		return nil, err
 	}
-	if len(v.Apps) > mostRows {
+	if v.Apps, v.Total, v.More = all.apps, all.matched, all.leftOut; len(v.Apps) > mostRows {
 		v.Apps, v.Next = v.Apps[:mostRows], show.Name(v.Apps[mostRows-1].GetApp())
 	}
 	command := "isthmus apps"
@@ -88,12 +89,12 @@ func appPage(r *request) (*content, error) {
 		return nil, err
 	}
 	v := &appView{App: app.String(), Now: r.now}
-	states, _, err := r.apps(&v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID})
+	found, err := r.apps(&v1alpha1.AppsRequest{Namespace: app.Namespace, Id: app.ID})
 	if err != nil {
 		return nil, err
 	}
-	if len(states) > 0 {
-		v.State = states[0]
+	if len(found.apps) > 0 {
+		v.State = found.apps[0]
 	}
 	if v.Selection, err = r.optional(catalog.Key{Kind: catalog.KindAppEndpoints, Namespace: app.Namespace, Name: app.ID}); err != nil {
 		return nil, err

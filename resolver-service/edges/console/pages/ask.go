@@ -41,14 +41,20 @@ func (r *request) status() (*v1alpha1.StatusResponse, error) {
 	return answer, err
 }
 
-// apps are those that are asked for, and how many match.
-func (r *request) apps(req *v1alpha1.AppsRequest) (all []*v1alpha1.AppState, matched int, err error) {
+// foundApps are the apps that were asked for.
+type foundApps struct {
+	apps             []*v1alpha1.AppState
+	matched, leftOut int // on all pages
+}
+
+// apps are those that are asked for.
+func (r *request) apps(req *v1alpha1.AppsRequest) (all foundApps, err error) {
 	stream, err := v1alpha1.NewInventoryClient(r.Conn).Apps(r.ctx, req)
 	err = receive(stream, err, func(m *v1alpha1.AppsResponse) {
-		all = append(all, m.GetApps()...)
-		matched = max(matched, int(m.GetMatched()))
+		all.apps = append(all.apps, m.GetApps()...)
+		all.matched, all.leftOut = max(all.matched, int(m.GetMatched())), max(all.leftOut, int(m.GetLeftOut()))
 	})
-	return all, matched, err
+	return all, err
 }
 
 func (r *request) sidecars(req *v1alpha1.SidecarsRequest) (all []*v1alpha1.SidecarState, err error) {

@@ -48,11 +48,11 @@ func buildPage(r *request) (*content, error) {
 	for _, p := range now.GetPeers() {
 		v.Clusters = append(v.Clusters, p.GetCluster())
 	}
-	all, _, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames})
+	all, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames, WithoutNamed: true})
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range all {
+	for _, a := range all.apps {
 		v.Names = append(v.Names, show.Name(a.GetApp()))
 	}
 	query := r.URL.Query()

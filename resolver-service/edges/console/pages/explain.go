@@ -33,11 +33,11 @@ const mostNames = 300
 func explainPage(r *request) (*content, error) {
 	v := &explanation{From: strings.TrimSpace(r.FormValue("from")), To: strings.TrimSpace(r.FormValue("to")), Probe: r.FormValue("probe") == "1"}
 	shown := &content{Page: v, Title: "Explain", Command: "isthmus explain --from NAMESPACE/APP APP"}
-	all, _, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames})
+	all, err := r.apps(&v1alpha1.AppsRequest{Most: mostNames, WithoutNamed: true})
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range all {
+	for _, a := range all.apps {
 		v.Names = append(v.Names, show.Name(a.GetApp()))
 	}
 	if v.From == "" && v.To == "" {

@@ -41,10 +41,16 @@ func trustPage(r *request) (*content, error) {
 // linksView is the page of linked clusters and invitations.
 type linksView struct {
 	*v1alpha1.InvitationsResponse
-	Consoles map[string]string
+	Search      string
+	Total, Next int // clusters, and the row that the next page begins with
+	Consoles    map[string]string
 }
 
 func linksPage(r *request) (*content, error) {
+	row, err := rowOf(r.FormValue)
+	if err != nil {
+		return nil, err
+	}
 	now, err := r.status()
 	if err != nil {
 		return nil, err
@@ -54,7 +60,13 @@ func linksPage(r *request) (*content, error) {
 		return nil, err
 	}
 	show.Linked(answer, now)
-	return &content{Page: &linksView{answer, r.Consoles}, Title: "Links", Command: "isthmus link list", Live: true}, nil
+	v := &linksView{InvitationsResponse: answer, Search: strings.TrimSpace(r.FormValue("q")), Consoles: r.Consoles}
+	all := slices.DeleteFunc(answer.GetClusters(), func(c *v1alpha1.LinkedCluster) bool { return !strings.Contains(c.GetCluster(), v.Search) })
+	if v.Total, all = len(all), all[min(row, len(all)):]; len(all) > mostRows {
+		all, v.Next = all[:mostRows], row+mostRows
+	}
+	answer.Clusters = all
+	return &content{Page: v, Title: "Links", Command: "isthmus link list", Live: true}, nil
 }
 
 func revokePage(r *request) (*content, error) {

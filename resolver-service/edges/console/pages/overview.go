@@ -27,6 +27,7 @@ type overview struct {
 	Picture      *picture
 	Collapsed    bool
 	Peers        []pair
+	AtRest       int // peers beside these
 	Store        string
 	Checks       *checked
 	Certificates []*v1alpha1.TrustStatus
@@ -116,7 +117,9 @@ func overviewPage(r *request) (*content, error) {
 	for _, f := range now.GetCallFaults() {
 		o.Faults = append(o.Faults, faultOf(r, f))
 	}
-	for _, line := range show.Peers(now, r.now) {
+	var peers []show.PeerLine
+	peers, o.AtRest = show.Peers(now, r.now)
+	for _, line := range peers {
 		o.Peers = append(o.Peers, pair{line, r.Consoles[line.Cluster]})
 	}
 	if o.Problems, err = r.problems(now, func([]string) bool { return true }); err != nil {

@@ -68,9 +68,9 @@ func (v *searchView) add(f found) {
 }
 
 func searchApps(r *request, v *searchView) error {
-	all, matched, err := r.apps(&v1alpha1.AppsRequest{Search: v.Query, Most: mostFound})
-	f := found{Kind: "Apps", Of: matched, More: withQuery("/apps", "q", v.Query)}
-	for _, a := range all {
+	all, err := r.apps(&v1alpha1.AppsRequest{Search: v.Query, Most: mostFound})
+	f := found{Kind: "Apps", Of: all.matched, More: withQuery("/apps", "q", v.Query)}
+	for _, a := range all.apps {
 		name := show.Name(a.GetApp())
 		f.List = append(f.List, result{name, show.Here(a), appPath(name)})
 	}
