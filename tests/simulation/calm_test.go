@@ -276,6 +276,10 @@ func (w *world) differs(c *cluster, caller catalog.App, view *catalog.View, ramp
 				return fmt.Sprintf("its route to %s is %+v; want %+v", e.App, got, want[i])
 			}
 		}
+		takes := slices.ContainsFunc(want, func(r catalog.Route) bool { return r.Weight > 0 && r.State == catalog.Ready })
+		if outcome := entry.Outcome(); takes != (outcome == catalog.OK) {
+			return fmt.Sprintf("a lookup of %s ends with %q; a route takes calls: %v", e.App, outcome, takes)
+		}
 	}
 	return ""
 }

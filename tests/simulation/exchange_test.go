@@ -375,7 +375,7 @@ func TestExchanges(t *testing.T) {
 		for i, line := range w.log {
 			t.Logf("%4d  %s", i+1, line)
 		}
-		t.Fatalf("seed %d: %s\nreplay: go test ./tests/simulation -run TestWords -seed %d", seed, w.fault, seed)
+		t.Fatalf("seed %d: %s\nreplay: go test ./tests/simulation -run TestExchanges -seed %d", seed, w.fault, seed)
 	}
 }
 
