@@ -58,9 +58,9 @@ type conn struct {
 	silence
 }
 
-// processStart is the origin of times that use the monotonic clock alone. It is long before the start,
-// so that times are positive on a fake clock, too.
-var processStart = time.Now().AddDate(-60, 0, 0)
+// processStart is the origin of times that use the monotonic clock alone: Add keeps it, and AddDate does
+// not. It is long before the start, so that times are positive on a fake clock, too.
+var processStart = time.Now().Add(-60 * 365 * 24 * time.Hour)
 
 func (c *conn) Write(b []byte) (int, error) {
 	if c.unanswered.Load() == 0 {
