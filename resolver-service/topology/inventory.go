@@ -63,10 +63,9 @@ func (v Inventory) Apps(ctx context.Context) (all []catalog.App, err error) {
 }
 
 // Offered returns the names of the other apps that a cluster exports to this one, or any cluster if
-// it is empty; sorted. A service with many peers may know hundreds of thousands.
+// it is empty; in no order. A service with many peers may know hundreds of thousands.
 func (v Inventory) Offered(ctx context.Context, cluster string) (all []catalog.App, err error) {
 	err = v.t.ask(ctx, func(g *Graph) { all = slices.Collect(g.offeredApps(cluster)) })
-	slices.SortFunc(all, catalog.App.Compare)
 	return all, err
 }
 

@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,7 @@ func TestTheInventoryHasOffers(t *testing.T) {
 		for _, a := range apps {
 			names = append(names, a.ID)
 		}
+		slices.Sort(names)
 		return fmt.Sprint(names, err)
 	}
 	for got, want := range map[string]string{

@@ -39,7 +39,7 @@ var reasons = []struct {
 	{"not ready", regexp.MustCompile(`\bnot ready: `)},
 	{"nothing is connected", regexp.MustCompile(`none of its endpoints is connected`)},
 	{"not answered in time", regexp.MustCompile(`(?i)deadline ?exceeded|context canceled`)},
-	{"cut off", regexp.MustCompile(`connection reset|EOF|error reading from server|transport is closing|the client connection is closing`)},
+	{"cut off", regexp.MustCompile(`connection reset|EOF|error reading from server|transport is closing|the client connection is closing|keepalive ping failed`)},
 	{ownAway, regexp.MustCompile(`dial tcp 127\.0\.0\.1|connect: connection refused`)},
 }
 
