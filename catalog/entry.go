@@ -110,6 +110,10 @@ func (e *Entry) Takes() []TakenRoute {
 	return e.Own.Takes
 }
 
+// Awaited tells whether a lookup waits: nothing is there to take its call, and a cluster that was asked
+// for the app is about to answer.
+func (e *Entry) Awaited() bool { return e.Outcome() == NotReady && !e.takenNow() }
+
 // NewEntry makes an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {
 	return &Entry{Plan: NewPlan(app, routes), Rule: rule}

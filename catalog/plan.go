@@ -173,17 +173,22 @@ func (p *Plan) Follow(replaced *Plan) {
 	}
 }
 
-// Outcome is the outcome of a lookup.
+// Outcome is the outcome of a lookup. With [NotReady] a lookup waits, since a cluster is about to say
+// what it has.
 func (p *Plan) Outcome() Outcome {
 	if p.single != "" || p.choice != nil {
 		return OK
 	}
+	outcome := Unavailable
 	for i := range p.Routes {
-		if p.Routes[i].State == LeaseExpired {
-			return Stale
+		switch p.Routes[i].State {
+		case Asked:
+			return NotReady
+		case LeaseExpired:
+			outcome = Stale
 		}
 	}
-	return Unavailable
+	return outcome
 }
 
 // Refusal is the error if nothing is ready: each route, and why it was passed over.

@@ -24,10 +24,11 @@ const (
 	Damped                           // ready, but its lease ended often; others are usable
 	LastResort                       // the same, but used: no other route is usable
 	GuestOnly                        // the cluster is a guest, and gets the calls that it takes alone
+	Asked                            // the cluster was asked a moment ago, and is about to answer
 )
 
 var routeStates = [...]string{
-	"ready", "stale", "no instance", "not exported", "no Cluster object", "unheard", "withdrawn", "left to Dapr", "damped", "last resort", "guest",
+	"ready", "stale", "no instance", "not exported", "no Cluster object", "unheard", "withdrawn", "left to Dapr", "damped", "last resort", "guest", "asked",
 }
 
 // String is the state in one or two words.
@@ -191,6 +192,8 @@ func (r *Route) why(app App) string {
 		return "is a guest, which gets the calls that it takes and no other"
 	case Unheard:
 		return "nothing heard from its resolver service yet"
+	case Asked:
+		return "its resolver service is being asked"
 	case LeaseExpired:
 		return "lease has run out; withdrawn because whenStale is withdraw"
 	case Delegated:

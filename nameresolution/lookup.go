@@ -15,8 +15,8 @@ import (
 
 // ResolveID is one lookup with the choice of an address, for callers without a dialer that chooses
 // for each call. It follows the rules in the order of the design: this app itself, then the view.
-// It waits only while there is no view yet or, without a service, while the local resolver has to
-// be asked for the first time. Otherwise it does no I/O, takes no lock, and allocates nothing when
+// It waits only while there is no view yet, or another cluster is being asked for the app, or, without
+// a service, while the local resolver has to be asked for the first time. Otherwise it does no I/O, takes no lock, and allocates nothing when
 // it succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
@@ -106,7 +106,8 @@ func (r *Resolver) findSlow(ctx context.Context, app catalog.App) (view *catalog
 // Own returns the answer to lookups of this app itself.
 func (r *Resolver) Own() string { return r.own }
 
-// await returns the view for a lookup, and waits for it if there is none yet.
+// await returns the view for a lookup, and waits for it if there is none yet, or if another cluster is
+// being asked for the app.
 func (r *Resolver) await(ctx context.Context, app catalog.App) (*catalog.View, error) {
 	start := time.Now()
 	limit, cancel := context.WithTimeout(ctx, r.timeout)
@@ -120,9 +121,19 @@ func (r *Resolver) await(ctx context.Context, app catalog.App) (*catalog.View, e
 		return nil, r.notReady(app, waited, r.contact.why())
 	}
 	if r.locals != nil && !r.locals.has(view, app) {
-		view = r.locals.await(ctx, app)
+		return r.locals.await(ctx, app), nil
 	}
-	return view, nil
+	for {
+		now, _, changed := r.served.Follow()
+		if e, ok := now.Entries.Get(app); !ok || !e.Awaited() {
+			return now, nil
+		}
+		select {
+		case <-changed:
+		case <-limit.Done():
+			return now, nil
+		}
+	}
 }
 
 // notReady is the refusal of a lookup that has waited for the first view in vain.

@@ -28,43 +28,46 @@ const (
 	routeZoneOf    protowire.Number = 15
 	routeMinReady  protowire.Number = 16
 	routeVersions  protowire.Number = 17
+	routeAsked     protowire.Number = 18
 )
 
 // states pairs the two enumerations. They are apart so that neither can change the
-// other by accident. What a sidecar does that does not know of damped is right without it.
+// other by accident. What a sidecar does that knows neither of damped nor of asked is right without
+// them.
 var states = [...]struct {
-	value   catalog.RouteState
-	message pb.ViewRoute_State
-	damped  bool
+	value         catalog.RouteState
+	message       pb.ViewRoute_State
+	damped, asked bool
 }{
-	{catalog.Ready, pb.ViewRoute_STATE_READY, false},
-	{catalog.Lapsed, pb.ViewRoute_STATE_LAPSED, false},
-	{catalog.Empty, pb.ViewRoute_STATE_EMPTY, false},
-	{catalog.NotExported, pb.ViewRoute_STATE_NOT_EXPORTED, false},
-	{catalog.UnknownCluster, pb.ViewRoute_STATE_UNKNOWN_CLUSTER, false},
-	{catalog.Unheard, pb.ViewRoute_STATE_UNHEARD, false},
-	{catalog.LeaseExpired, pb.ViewRoute_STATE_LEASE_EXPIRED, false},
-	{catalog.Delegated, pb.ViewRoute_STATE_DELEGATED, false},
-	{catalog.Damped, pb.ViewRoute_STATE_LEASE_EXPIRED, true},
-	{catalog.LastResort, pb.ViewRoute_STATE_READY, true},
+	{catalog.Ready, pb.ViewRoute_STATE_READY, false, false},
+	{catalog.Lapsed, pb.ViewRoute_STATE_LAPSED, false, false},
+	{catalog.Empty, pb.ViewRoute_STATE_EMPTY, false, false},
+	{catalog.NotExported, pb.ViewRoute_STATE_NOT_EXPORTED, false, false},
+	{catalog.UnknownCluster, pb.ViewRoute_STATE_UNKNOWN_CLUSTER, false, false},
+	{catalog.Unheard, pb.ViewRoute_STATE_UNHEARD, false, false},
+	{catalog.Asked, pb.ViewRoute_STATE_UNHEARD, false, true},
+	{catalog.LeaseExpired, pb.ViewRoute_STATE_LEASE_EXPIRED, false, false},
+	{catalog.Delegated, pb.ViewRoute_STATE_DELEGATED, false, false},
+	{catalog.Damped, pb.ViewRoute_STATE_LEASE_EXPIRED, true, false},
+	{catalog.LastResort, pb.ViewRoute_STATE_READY, true, false},
 }
 
 // state is the message of a route's state.
-func state(s catalog.RouteState) (_ pb.ViewRoute_State, damped bool) {
+func state(s catalog.RouteState) (_ pb.ViewRoute_State, damped, asked bool) {
 	if s == catalog.GuestOnly { // which is the same for a sidecar, also for one that knows no guests
 		s = catalog.NotExported
 	}
 	for _, pair := range states {
 		if pair.value == s {
-			return pair.message, pair.damped
+			return pair.message, pair.damped, pair.asked
 		}
 	}
-	return pb.ViewRoute_STATE_UNSPECIFIED, false
+	return pb.ViewRoute_STATE_UNSPECIFIED, false, false
 }
 
-func parseState(m pb.ViewRoute_State, damped bool) (catalog.RouteState, bool) {
+func parseState(m pb.ViewRoute_State, damped, asked bool) (catalog.RouteState, bool) {
 	for _, pair := range states {
-		if pair.message == m && pair.damped == damped {
+		if pair.message == m && pair.damped == damped && pair.asked == asked {
 			return pair.value, true
 		}
 	}
@@ -72,7 +75,7 @@ func parseState(m pb.ViewRoute_State, damped bool) (catalog.RouteState, bool) {
 }
 
 func appendRoute(m []byte, r *catalog.Route) []byte {
-	state, damped := state(r.State)
+	state, damped, asked := state(r.State)
 	m = appendText(m, routeCluster, r.Cluster)
 	m = appendNumber(m, routePriority, uint64(r.Priority))
 	m = appendNumber(m, routeWeight, uint64(r.Weight))
@@ -105,11 +108,12 @@ func appendRoute(m []byte, r *catalog.Route) []byte {
 		}
 		m = appendMessage(m, routeZoneOf, of)
 	}
-	return appendText(appendText(m, routeMinReady, r.MinReady.String()), routeVersions, string(r.Versions))
+	m = appendText(appendText(m, routeMinReady, r.MinReady.String()), routeVersions, string(r.Versions))
+	return appendNumber(m, routeAsked, uint64(bit(asked)))
 }
 
 func parseRoute(app catalog.App, m *pb.ViewRoute) (catalog.Route, error) {
-	s, ok := parseState(m.GetState(), m.GetDamped())
+	s, ok := parseState(m.GetState(), m.GetDamped(), m.GetAsked())
 	if !ok {
 		return catalog.Route{}, fmt.Errorf("state %d is unknown to this version", m.GetState())
 	}

@@ -103,6 +103,7 @@ const (
 	Expired         // not heard from for too long
 	Damped          // heard from, but it ran out too often lately: for callers without another way
 	Resting         // heard when it last was asked, which is seldom: nothing here leads there
+	Silent          // asked, and not heard; what was heard of before stays as it is
 	Forgotten       // as if it had never been heard: its Cluster object is gone
 )
 

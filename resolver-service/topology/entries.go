@@ -122,8 +122,8 @@ func (w *callerReachability) Remote(name string) catalog.Route {
 
 // from is the route to a cluster that has an object.
 func (w *callerReachability) from(c *cluster) catalog.Route {
-	if !c.heard || c.resting && !w.foretold(c, w.callee) {
-		return catalog.Route{State: catalog.Unheard}
+	if c.unheard() && !(c.resting && w.foretold(c, w.callee)) {
+		return catalog.Route{State: w.interests.untold(c, w.callee, w.serve)}
 	}
 	var caller catalog.App // none: any without a selection
 	if w.caller != nil {
@@ -134,7 +134,7 @@ func (w *callerReachability) from(c *cluster) catalog.Route {
 		return catalog.Route{State: catalog.NotExported}
 	}
 	if export.Named && !w.foretold(c, w.callee) {
-		return catalog.Route{State: catalog.Unheard} // it is asked for all, and about to answer
+		return catalog.Route{State: w.interests.untold(c, w.callee, w.serve)}
 	}
 	var direct, gateway []string
 	if w.onNetwork(c) {

@@ -118,6 +118,7 @@ type cluster struct {
 	lapsed  bool                         // its word does not hold, or it is damped
 	damped  bool                         // its word holds, but its lease ran out too often lately
 	resting bool                         // its word may be old, and is not relied on
+	silent  bool                         // it was asked last, and did not answer
 	exports map[*node]struct{}           // apps that the cluster exports to this one
 	offers  map[catalog.App]offer        // and those without a node
 	lists   []*[]catalog.Allow           // some of the offers', to be shared
@@ -131,9 +132,10 @@ func NewGraph(cfg Config) *Graph {
 	ns.dirty.reset()
 	rs := &ramps{nodes: ns, next: never, all: map[rampKey]*ramp{}}
 	as := newActors(ns)
+	in := newInterests(ns, as)
 	g := &Graph{
 		nodes: ns, ramps: rs, owners: newOwnership(ns), imports: newImports(ns, rs, as), exports: newExportTables(ns, as),
-		views: newViews(ns, rs), accesses: newAccesses(ns), actors: as, interests: newInterests(ns, as),
+		views: newViews(ns, rs, in), accesses: newAccesses(ns), actors: as, interests: in,
 	}
 	g.selections = &selections{
 		nodes: ns, objects: map[catalog.Key]catalog.Object{}, owners: g.owners, imports: g.imports, views: g.views, accesses: g.accesses, actors: as,
@@ -167,6 +169,7 @@ func (g *Graph) Apply(c Change) []Update {
 // is published.
 func (g *Graph) take(c Change) (second []waiting, direct []pair) {
 	g.ramps.advance(c.Now)
+	g.interests.advance(c.Now)
 	if c.Objects != nil {
 		g.selections.takeObjects(c.Objects)
 	}

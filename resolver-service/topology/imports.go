@@ -23,8 +23,12 @@ func (im *imports) takePeer(p *PeerChange) {
 	c := im.cluster(p.Cluster)
 	switch p.Lease {
 	case Fresh, Damped, Expired, Resting:
+		im.setSilent(c, false)
 		im.setLease(c, p.Lease)
+	case Silent:
+		im.setSilent(c, true)
 	case Forgotten:
+		im.setSilent(c, false)
 		im.forget(c)
 	}
 	if p.Full {
@@ -88,6 +92,16 @@ func (im *imports) setLease(c *cluster, lease Lease) {
 	c.heard, c.lapsed, c.damped, c.resting = true, lapsed, damped, resting
 	im.actors.clusterChanged()
 	im.dirtyCluster(c)
+}
+
+// setSilent notes whether a cluster that is asked does not answer.
+func (im *imports) setSilent(c *cluster, silent bool) {
+	if c.silent != silent {
+		c.silent = silent
+		if c.unheard() {
+			im.dirtyCluster(c)
+		}
+	}
 }
 
 func (im *imports) forget(c *cluster) {

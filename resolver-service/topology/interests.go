@@ -2,6 +2,7 @@ package topology
 
 import (
 	"slices"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -12,9 +13,14 @@ type interests struct {
 	*nodes
 	actors *actors
 	kept   map[string]*Need
+	now    time.Duration
+	asked  map[asked]time.Duration // until when it is about to be answered, as Change.Now
+	next   time.Duration           // the first of these times
 }
 
-func newInterests(ns *nodes, as *actors) *interests { return &interests{ns, as, map[string]*Need{}} }
+func newInterests(ns *nodes, as *actors) *interests {
+	return &interests{nodes: ns, actors: as, kept: map[string]*Need{}, asked: map[asked]time.Duration{}, next: never}
+}
 
 // Need is what this cluster needs of another one. It is immutable.
 type Need struct {
@@ -77,6 +83,67 @@ func (ns *nodes) foretold(c *cluster, n *node) bool {
 	return before != nil && !before.Apps.Has(n.app)
 }
 
+// asked is what a cluster was asked a moment ago: to tell all of an app or, with the zero app, to be
+// heard at all.
+type asked struct {
+	cluster string
+	app     catalog.App
+}
+
+// answerWithin is how long a cluster that is asked has to answer: as long as lookups wait by default.
+const answerWithin = 2 * time.Second
+
+func (in *interests) ask(what asked) {
+	in.asked[what] = in.now + answerWithin
+	in.next = min(in.next, in.asked[what])
+}
+
+// advance ends the time of clusters that should have answered.
+func (in *interests) advance(now time.Duration) {
+	in.now = max(in.now, now)
+	if in.now < in.next {
+		return
+	}
+	in.next = never
+	for what, until := range in.asked {
+		if in.now < until {
+			in.next = min(in.next, until)
+			continue
+		}
+		delete(in.asked, what)
+		c, n := in.clusters[what.cluster], in.apps[what.app]
+		if c != nil && what.app == (catalog.App{}) && c.unheard() {
+			in.dirtyCluster(c)
+		} else if n != nil {
+			for caller := range n.callers {
+				in.dirty.entry(caller, n)
+			}
+		}
+	}
+}
+
+// untold is the state of a route to an app of which its cluster has not told all: that of one which was
+// asked a moment ago, or is to be asked with this change.
+func (in *interests) untold(c *cluster, n *node, serve bool) catalog.RouteState {
+	need, what := in.kept[c.name], asked{c.name, n.app}
+	if c.unheard() {
+		what.app = catalog.App{}
+	}
+	gone := c.lapsed && !c.damped
+	switch {
+	case gone && !serve:
+		return catalog.LeaseExpired
+	case gone || c.silent || need == nil:
+		return catalog.Unheard
+	case in.now < in.asked[what], c.unheard() && !need.Used, !c.unheard() && !need.Apps.Has(n.app):
+		return catalog.Asked
+	}
+	return catalog.Unheard
+}
+
+// unheard tells whether nothing of the cluster is relied on.
+func (c *cluster) unheard() bool { return !c.heard || c.resting }
+
 // keep starts to keep what is wanted of a cluster, and returns it.
 func (in *interests) keep(cluster string) *Need {
 	var apps []catalog.App
@@ -89,12 +156,35 @@ func (in *interests) keep(cluster string) *Need {
 		}
 	}
 	var none *catalog.AppSet
-	in.kept[cluster] = in.need(c, none.With(apps, nil))
-	return in.kept[cluster]
+	now := in.need(c, none.With(apps, nil))
+	before := in.kept[cluster]
+	in.told(cluster, before, now)
+	in.kept[cluster] = now
+	if c != nil && before == nil && c.unheard() {
+		in.dirtyCluster(c) // it is asked from now on, so lookups wait for it
+	}
+	return now
 }
 
 func (in *interests) need(c *cluster, apps *catalog.AppSet) *Need {
 	return &Need{apps, apps.Len() > 0 || c != nil && (c.guest() != nil || len(c.named) > 0) || in.actors.used()}
+}
+
+// told notes what a cluster is asked for by a need, in place of another one or of none.
+func (in *interests) told(cluster string, before, now *Need) {
+	if in.saved != nil {
+		return
+	}
+	if before == nil {
+		before = &Need{}
+	}
+	if now.Used && !before.Used {
+		in.ask(asked{cluster: cluster})
+	}
+	more, _ := now.Apps.Diff(before.Apps)
+	for _, app := range more {
+		in.ask(asked{cluster, app})
+	}
 }
 
 func (in *interests) flush(d *dirty, u *Update) {
@@ -131,6 +221,7 @@ func (in *interests) flush(d *dirty, u *Update) {
 			}
 		}
 		if now := in.need(c, kept.Apps.With(put, removed)); *now != *kept {
+			in.told(cluster, kept, now)
 			tell(cluster, now)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -96,8 +97,7 @@ func TestWhatIsOnlyNamedHasNoRoute(t *testing.T) {
 	defer need.Close()
 	named := PeerExport{App: app("orders"), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true}
 	top.must(t, says("east", named))
-	d := top.Resolve(app("checkout"), app("orders"))
-	if d.Outcome != catalog.Unavailable {
+	if d := top.Resolve(app("checkout"), app("orders")); d.Outcome != catalog.NotReady {
 		t.Errorf("only named: %+v", d)
 	}
 	top.must(t, says("east", has("orders", 1)))
@@ -197,5 +197,63 @@ func TestAnOfferHasNoNode(t *testing.T) {
 	}
 	if len(g.apps)+len(g.clusters) > 0 {
 		t.Errorf("in the end there are %d nodes and %d clusters", len(g.apps), len(g.clusters))
+	}
+}
+
+// TestALookupAwaitsWhatAClusterIsAskedFor, in each state of the cluster, and for so long.
+func TestALookupAwaitsWhatAClusterIsAskedFor(t *testing.T) {
+	named := PeerExport{App: app("orders"), Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true}
+	lease := func(l Lease, exports ...PeerExport) Change {
+		return Change{Peers: []PeerChange{{Cluster: "east", Put: exports, Lease: l}}}
+	}
+	everywhere, there, served := calls("orders"), calls("orders", via("east", 0, 1)), calls("orders", via("east", 0, 1))
+	served.WhenStale = catalog.Serve
+	instead := runs("orders", "1", "10.0.0.1:50002")
+	for name, c := range map[string]struct {
+		before     []Change
+		endpoint   catalog.Endpoint
+		unfollowed bool // no link asks the cluster
+		want, late catalog.Outcome
+	}{
+		"it is heard, and has said the name":           {[]Change{lease(Fresh, named)}, everywhere, false, catalog.NotReady, catalog.Unavailable},
+		"likewise, by a route that names it":           {[]Change{lease(Fresh, named)}, there, false, catalog.NotReady, catalog.Unavailable},
+		"it is damped":                                 {[]Change{lease(Fresh, named), lease(Damped)}, there, false, catalog.NotReady, catalog.Unavailable},
+		"its lease has run out":                        {[]Change{lease(Fresh, named), lease(Expired)}, there, false, catalog.Stale, catalog.Stale},
+		"likewise, where it is served":                 {[]Change{lease(Fresh, named), lease(Expired)}, served, false, catalog.Unavailable, catalog.Unavailable},
+		"it rests":                                     {[]Change{lease(Resting, named)}, everywhere, false, catalog.NotReady, catalog.Unavailable},
+		"it rests, and said no such name":              {[]Change{lease(Resting)}, there, false, catalog.NotReady, catalog.Unavailable},
+		"it rests, and did not answer when last asked": {[]Change{lease(Resting, named), lease(Silent)}, there, false, catalog.Unavailable, catalog.Unavailable},
+		"it rests, and answered again":                 {[]Change{lease(Resting, named), lease(Silent), lease(Resting)}, there, false, catalog.NotReady, catalog.Unavailable},
+		"it was never heard":                           {nil, there, false, catalog.NotReady, catalog.Unavailable},
+		"it was never heard, and does not answer":      {[]Change{lease(Silent)}, there, false, catalog.Unavailable, catalog.Unavailable},
+		"nothing asks it":                              {nil, there, true, catalog.Unavailable, catalog.Unavailable},
+		"another way is ready":                         {[]Change{lease(Fresh, named), instead}, everywhere, false, catalog.OK, catalog.OK},
+		"it exports no such app":                       {[]Change{lease(Fresh)}, there, false, catalog.Unavailable, catalog.Unavailable},
+	} {
+		g := NewGraph(west)
+		g.Apply(full(reaches("east", "10.9.0.1:15443")))
+		if !c.unfollowed {
+			g.interests.keep("east")
+		}
+		for _, change := range c.before {
+			g.Apply(change)
+		}
+		outcome := func(after Change) catalog.Outcome {
+			g.Apply(after)
+			e, _ := g.viewOf(app("checkout")).Entries.Get(app("orders"))
+			return e.Outcome()
+		}
+		at := func(now time.Duration) Change { return Change{Now: now} }
+		selected := objects(selects("checkout", c.endpoint))
+		selected.Now = 10 * second
+		if got, then, late := outcome(selected), outcome(at(12*second-1)), outcome(at(12*second)); got != c.want || then != c.want || late != c.late {
+			t.Errorf("%s: a new selection has %v, %v and later %v; want %v and later %v", name, got, then, late, c.want, c.late)
+		}
+		if _, due := g.NextStep(); due {
+			t.Errorf("%s: something is still awaited", name)
+		}
+		if got := outcome(lease(Fresh, has("orders", 1))); c.want != catalog.OK && got != catalog.OK {
+			t.Errorf("%s: after the answer %v", name, got)
+		}
 	}
 }

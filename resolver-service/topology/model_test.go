@@ -104,8 +104,8 @@ func (w *world) afresh(cfg Config) *Graph {
 	return g
 }
 
-// afreshWith is afresh with the ramps that are under way in another graph: only history
-// tells which those are.
+// afreshWith is afresh with the ramps that are under way in another graph, and with what others were
+// asked of late: only history tells that.
 func (w *world) afreshWith(cfg Config, other *Graph) *Graph {
 	g := w.afresh(cfg)
 	for key, r := range other.ramps.all {
@@ -114,6 +114,10 @@ func (w *world) afreshWith(cfg Config, other *Graph) *Graph {
 		}
 		g.ramps.all[key] = r
 		g.ramps.dirtyRamp(key)
+	}
+	g.interests.kept, g.interests.asked, g.interests.now = maps.Clone(other.interests.kept), maps.Clone(other.interests.asked), other.interests.now
+	for _, c := range g.clusters {
+		g.dirtyCluster(c)
 	}
 	g.flush()
 	return g

@@ -60,10 +60,11 @@ type ramps struct {
 // along.
 func (g *Graph) Settle() { g.ramps.settled = true }
 
-// NextStep is when the next step of a ramp is due, as Change.Now; ok is false while none
-// is under way.
+// NextStep is when the next step of a ramp is due, or a cluster should have answered, as Change.Now;
+// ok is false while none is under way.
 func (g *Graph) NextStep() (at time.Duration, ok bool) {
-	return g.ramps.next, g.ramps.next != never
+	at = min(g.ramps.next, g.interests.next)
+	return at, at != never
 }
 
 // advance takes the steps that are due.

@@ -143,6 +143,32 @@ func (s *Subscription) Next(ctx context.Context, seen *catalog.View) (*catalog.V
 	}
 }
 
+// Answered waits until no other cluster is being asked for an app, and returns the view as of then.
+// That is for seconds at most. ok is false where there is no view, or ctx has ended.
+func (s *Subscription) Answered(ctx context.Context, app catalog.App) (view *catalog.View, ok bool) {
+	return s.Until(ctx, func(v *catalog.View) bool {
+		e, held := v.Entries.Get(app)
+		return !held || !e.Awaited()
+	})
+}
+
+// Until waits for a view that will do, and returns it. ok is false where there is no view, or ctx has
+// ended.
+func (s *Subscription) Until(ctx context.Context, does func(*catalog.View) bool) (view *catalog.View, ok bool) {
+	for {
+		view, changed, openChanged := s.Follow()
+		if view == nil || does(view) {
+			return view, view != nil
+		}
+		select {
+		case <-changed:
+		case <-openChanged:
+		case <-ctx.Done():
+			return view, false
+		}
+	}
+}
+
 // onDemand are values that the graph keeps for as long as somebody follows them.
 type onDemand[K comparable, V any] struct {
 	forget func(*Graph, K)
@@ -248,5 +274,10 @@ func (t *Topology) Actors(ctx context.Context, namespace string) (*Followed[*cat
 
 // Need follows what this cluster needs of another one, until Close.
 func (t *Topology) Need(ctx context.Context, cluster string) (*Followed[*Need], error) {
-	return t.interests.follow(ctx, t, cluster, func(g *Graph) *Need { return g.interests.keep(cluster) })
+	f, err := t.interests.follow(ctx, t, cluster, func(g *Graph) *Need { return g.interests.keep(cluster) })
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.Apply(ctx, Change{}) // with what that alters
+	return f, err
 }

@@ -11,14 +11,15 @@ import (
 // views are what callers see: a view for each app with a selection, and one for all others.
 type views struct {
 	*nodes
-	ramps  *ramps
-	open   *catalog.View                // of every app without a selection
-	taken  map[*node]struct{}           // apps without a selection whose calls guests take all
-	shared map[string]*catalog.Gateways // by the clusters they name
+	ramps     *ramps
+	interests *interests
+	open      *catalog.View                // of every app without a selection
+	taken     map[*node]struct{}           // apps without a selection whose calls guests take all
+	shared    map[string]*catalog.Gateways // by the clusters they name
 }
 
-func newViews(ns *nodes, rs *ramps) *views {
-	vs := &views{nodes: ns, ramps: rs, taken: map[*node]struct{}{}, shared: map[string]*catalog.Gateways{}}
+func newViews(ns *nodes, rs *ramps, in *interests) *views {
+	vs := &views{nodes: ns, ramps: rs, interests: in, taken: map[*node]struct{}{}, shared: map[string]*catalog.Gateways{}}
 	vs.open = &catalog.View{Open: ns.cfg.Open, Gateways: vs.gateways(nil), Rule: catalog.ClosedRule}
 	if ns.cfg.Open {
 		vs.open.Rule = catalog.DefaultRule

@@ -247,8 +247,8 @@ func (w *world) checkRefusal(a *attempt, what string) {
 	}
 	wrong := ""
 	switch outcome := a.refusal.Outcome; {
-	case outcome == catalog.NotReady && a.hadView:
-		wrong = "it had a view"
+	case outcome == catalog.NotReady && a.hadView && view == a.view && (!has || !entry.Awaited()):
+		wrong = "it had a view, in which nobody is asked for the app"
 	case outcome == catalog.NotReady || view != a.view:
 	case outcome == catalog.Denied && (has || view.Open), outcome == catalog.NotFound && (has || !view.Open):
 		wrong = "its view has the app"

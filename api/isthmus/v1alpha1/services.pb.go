@@ -2374,7 +2374,10 @@ type ViewRoute struct {
 	// As in the selection.
 	MinReady string `protobuf:"bytes,16,opt,name=min_ready,json=minReady,proto3" json:"min_ready,omitempty"`
 	// As in the selection, separated by commas. The instances here are those that match.
-	Versions      string `protobuf:"bytes,17,opt,name=versions,proto3" json:"versions,omitempty"`
+	Versions string `protobuf:"bytes,17,opt,name=versions,proto3" json:"versions,omitempty"`
+	// With STATE_UNHEARD: the cluster was asked a moment ago, and lookups that find nothing else wait for
+	// its answer.
+	Asked         bool `protobuf:"varint,18,opt,name=asked,proto3" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2526,6 +2529,13 @@ func (x *ViewRoute) GetVersions() string {
 		return x.Versions
 	}
 	return ""
+}
+
+func (x *ViewRoute) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
 }
 
 type ResolveRequest struct {
@@ -7438,7 +7448,10 @@ type ExportsRequest struct {
 	Interest *Interest `protobuf:"bytes,7,opt,name=interest,proto3" json:"interest,omitempty"`
 	// The caller's cluster uses nothing of the answering one: the stream ends once all is told, and there
 	// is another one within so long, in ms. 0 in a request that says otherwise.
-	RestsMs       uint32 `protobuf:"varint,8,opt,name=rests_ms,json=restsMs,proto3" json:"rests_ms,omitempty"`
+	RestsMs uint32 `protobuf:"varint,8,opt,name=rests_ms,json=restsMs,proto3" json:"rests_ms,omitempty"`
+	// What the caller's cluster exports to the answering one has changed since that asked last, in the
+	// apps or in who may call them. One that rests asks soon.
+	OffersChanged bool `protobuf:"varint,9,opt,name=offers_changed,json=offersChanged,proto3" json:"offers_changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7527,6 +7540,13 @@ func (x *ExportsRequest) GetRestsMs() uint32 {
 		return x.RestsMs
 	}
 	return 0
+}
+
+func (x *ExportsRequest) GetOffersChanged() bool {
+	if x != nil {
+		return x.OffersChanged
+	}
+	return false
 }
 
 // Interest is a change of which exports the caller's cluster wants to know all of. Of others their
@@ -13453,7 +13473,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05takes\x18\a \x03(\v2\x1a.isthmus.v1alpha1.ViewTakeR\x05takes\"t\n" +
 	"\bViewTake\x121\n" +
 	"\x05route\x18\x01 \x01(\v2\x1b.isthmus.v1alpha1.ViewRouteR\x05route\x125\n" +
-	"\x06header\x18\x02 \x01(\v2\x1d.isthmus.v1alpha1.HeaderValueR\x06header\"\xa5\x05\n" +
+	"\x06header\x18\x02 \x01(\v2\x1d.isthmus.v1alpha1.HeaderValueR\x06header\"\xbb\x05\n" +
 	"\tViewRoute\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\rR\bpriority\x12\x16\n" +
@@ -13472,7 +13492,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x05zones\x18\x0e \x03(\tR\x05zones\x12\x17\n" +
 	"\azone_of\x18\x0f \x01(\fR\x06zoneOf\x12\x1b\n" +
 	"\tmin_ready\x18\x10 \x01(\tR\bminReady\x12\x1a\n" +
-	"\bversions\x18\x11 \x01(\tR\bversions\"\xc6\x01\n" +
+	"\bversions\x18\x11 \x01(\tR\bversions\x12\x14\n" +
+	"\x05asked\x18\x12 \x01(\bR\x05asked\"\xc6\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vSTATE_READY\x10\x01\x12\x10\n" +
@@ -13889,7 +13910,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x02id\x18\x03 \x01(\fR\x02id\x12\x18\n" +
 	"\aseveral\x18\x04 \x01(\bR\aseveral\x12\x18\n" +
 	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x12\n" +
-	"\x04left\x18\x06 \x01(\bR\x04left\"\xc2\x02\n" +
+	"\x04left\x18\x06 \x01(\bR\x04left\"\xe9\x02\n" +
 	"\x0eExportsRequest\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12-\n" +
 	"\x05known\x18\x02 \x03(\v2\x17.isthmus.v1alpha1.KnownR\x05known\x12\x19\n" +
@@ -13898,7 +13919,8 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x06wanted\x18\x05 \x01(\v2\x18.isthmus.v1alpha1.WantedR\x06wanted\x123\n" +
 	"\x05trust\x18\x06 \x01(\v2\x1d.isthmus.v1alpha1.TrustReportR\x05trust\x126\n" +
 	"\binterest\x18\a \x01(\v2\x1a.isthmus.v1alpha1.InterestR\binterest\x12\x19\n" +
-	"\brests_ms\x18\b \x01(\rR\arestsMs\"d\n" +
+	"\brests_ms\x18\b \x01(\rR\arestsMs\x12%\n" +
+	"\x0eoffers_changed\x18\t \x01(\bR\roffersChanged\"d\n" +
 	"\bInterest\x12'\n" +
 	"\x03put\x18\x01 \x03(\v2\x15.isthmus.v1alpha1.AppR\x03put\x12/\n" +
 	"\aremoved\x18\x02 \x03(\v2\x15.isthmus.v1alpha1.AppR\aremoved\"\xa7\x01\n" +

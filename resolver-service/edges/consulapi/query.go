@@ -165,7 +165,7 @@ func (q *request) until(answer func() *record, changed func() <-chan struct{}) (
 		if r == nil {
 			return nil, errNoLeader
 		}
-		over := q.index == 0 || r.index != q.index
+		over := (q.index == 0 || r.index != q.index) && (r.entry == nil || !r.entry.Awaited())
 		if !over {
 			if timer == nil {
 				timer = time.NewTimer(q.limit())

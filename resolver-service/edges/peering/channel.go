@@ -146,7 +146,12 @@ func (c *channel) connectFailed(err error) {
 // channel's error is logged.
 func (c *channel) failed(by *catalog.Cluster, err error) {
 	err = withRemedy(unwrapGRPC(err), c.link.identity.Insecure())
-	if c.primary && c.link.status.failed(by, err) {
+	if !c.primary {
+		return
+	}
+	news := c.link.status.failed(by, err)
+	c.link.recheckLease()
+	if news {
 		c.link.warn("peer unreachable; retrying, and its last state stands until its lease ends", "peer", c.link.cluster, "err", err)
 	}
 }

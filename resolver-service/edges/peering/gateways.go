@@ -210,6 +210,13 @@ func (g *gateways) allRefuse() (text string, all bool) {
 	return "its gateways " + strings.Join(addresses, ", ") + " refuse connections", true
 }
 
+// allFail tells whether the last attempt failed at each gateway.
+func (g *gateways) allFail() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !slices.ContainsFunc(g.all, func(at *gateway) bool { return at.err == nil })
+}
+
 // lastError returns the error of the first gateway that has one, or nil.
 func (g *gateways) lastError() error {
 	g.mu.Lock()

@@ -54,6 +54,7 @@ type link struct {
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
 	rest       rest
+	silent     bool        // the topology knows that the peer is asked and does not answer
 	awaiting   time.Time   // since when the peer has to tell all of apps; zero: it has not
 	lastApply  time.Time   // zero before the first
 	applyTimer *time.Timer // fires when the next apply may begin
@@ -193,6 +194,9 @@ func (l *link) reportLease(ctx context.Context) {
 		want = topology.Damped
 	}
 	l.status.current(state)
+	if l.status.fails() && !state.fresh && (l.reported == topology.Unchanged || l.reported == topology.Resting) {
+		l.tellSilent(ctx)
+	}
 	waits := !l.freshness.isSynced() || want != topology.Expired && (len(l.mirror.pending) > 0 || !l.freshness.whole())
 	if waits || want == l.reported || want == topology.Expired && (l.reported == topology.Unchanged || l.reported == topology.Resting) {
 		return
@@ -203,6 +207,7 @@ func (l *link) reportLease(ctx context.Context) {
 	if !l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: want}) {
 		return
 	}
+	l.silent = false
 	before := l.reported
 	first := before == topology.Unchanged
 	l.reported = want
@@ -223,6 +228,11 @@ func (l *link) reportLease(ctx context.Context) {
 	default:
 		l.info("peer is back; routes to it are in use again", "peer", l.cluster, "exports", len(l.mirror.exports))
 	}
+}
+
+// tellSilent has lookups wait for the peer no longer.
+func (l *link) tellSilent(ctx context.Context) {
+	l.silent = l.silent || l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Silent})
 }
 
 // awaitAtMost is how long routes to a peer that is heard wait until it has told all of the apps that

@@ -90,7 +90,10 @@ func (l *link) waitsForExports(unready bool) {
 		l.status.failed(nil, nil)
 		return
 	}
-	if object, _ := l.object.Load(); l.status.failed(object, errUnready) {
+	object, _ := l.object.Load()
+	news := l.status.failed(object, errUnready)
+	l.recheckLease()
+	if news {
 		l.warn("a peer does not know its exports yet; waiting for them", "peer", l.cluster, "err", errUnready)
 	}
 }

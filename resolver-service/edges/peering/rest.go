@@ -93,10 +93,13 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 	l.lease.rest()
 	l.setPhase(resting)
 	pause := retryPause
+	if !l.rest.complete {
+		l.tellSilent(ctx)
+	}
 	if l.mirror.synced {
 		pause = pollPause
-		if l.reported != topology.Resting && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
-			l.reported = topology.Resting
+		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
+			l.reported, l.silent = topology.Resting, false
 		}
 		l.settling.heard(l.cluster)
 	}

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,4 +113,52 @@ func TestLinksRestOnlyWhereThereAreMany(t *testing.T) {
 			t.Errorf("one of one: %v", p)
 		}
 	})
+}
+
+// becomes is the outcomes of a new selection that leads to north, one after the other as they change,
+// until the last one wanted.
+func (s *site) becomes(t *testing.T, within time.Duration, want ...string) {
+	t.Helper()
+	var seen []string
+	s.put(selects("cart", "ledger", "north"))
+	for start := time.Now(); !slices.Equal(seen, want); time.Sleep(time.Millisecond) {
+		if is := s.outcome("cart", "ledger"); len(seen) == 0 || seen[len(seen)-1] != is {
+			seen = append(seen, is)
+		}
+		if time.Since(start) > within {
+			t.Fatalf("a new selection had %q within %s; want %q", seen, within, want)
+		}
+	}
+}
+
+// TestANewSelectionIsNotReadyUntilTheLinkWakes or has failed to, whatever the peer did before.
+func TestANewSelectionIsNotReadyUntilTheLinkWakes(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(t *testing.T, west, north *site)
+		within time.Duration
+		want   []string
+	}{
+		"it answers":           {func(*testing.T, *site, *site) {}, 200 * time.Millisecond, []string{"not ready", "ok north"}},
+		"it refuses":           {func(_ *testing.T, _, north *site) { north.kill("north-gw") }, 200 * time.Millisecond, []string{"not ready", "unavailable"}},
+		"its packets are lost": {func(_ *testing.T, _, north *site) { north.net.Drop("west", "north-gw") }, 2100 * time.Millisecond, []string{"not ready", "unavailable"}},
+		"it refused to answer a poll": {func(_ *testing.T, west, north *site) {
+			north.kill("north-gw")
+			west.takes(pollPause+time.Minute, "why a poll failed", func() bool { return west.peer("north").GetError() != "" })
+			time.Sleep(pollWithin)
+		}, 10 * time.Millisecond, []string{"unavailable"}},
+		"it is back since": {func(t *testing.T, west, north *site) {
+			north.kill("north-gw")
+			west.takes(pollPause+time.Minute, "why a poll failed", func() bool { return west.peer("north").GetError() != "" })
+			north.serve("north-gw")
+			time.Sleep(pollPause + time.Minute)
+		}, 200 * time.Millisecond, []string{"not ready", "ok north"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				west, north := restful(t)
+				c.before(t, west, north)
+				west.becomes(t, c.within, c.want...)
+			})
+		})
+	}
 }

@@ -203,6 +203,13 @@ func (s *linkStatus) failed(by *catalog.Cluster, err error) (news bool) {
 	return true
 }
 
+// fails tells whether the peer was asked for its exports by all of its gateways, and did not say them.
+func (s *linkStatus) fails() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Is(s.err, errUnready) || s.err != nil && s.gateways.allFail()
+}
+
 // wire encodes the status.
 func (s *linkStatus) wire(cluster string, lease leaseState) *v1alpha1.PeerStatus {
 	s.mu.Lock()

@@ -50,6 +50,12 @@ func (s *Server) Resolve(ctx context.Context, req *pb.ResolveRequest) (*pb.Decis
 		}
 	}
 	d := s.topology.ResolveCall(caller, app, headers)
+	if d.Outcome == catalog.NotReady {
+		sub := s.topology.Subscribe(caller)
+		defer sub.Close()
+		sub.Answered(ctx, app)
+		d = s.topology.ResolveCall(caller, app, headers)
+	}
 	if operator {
 		if d.App != (catalog.App{}) {
 			app = d.App // which the caller may call by another name

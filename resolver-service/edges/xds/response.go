@@ -15,6 +15,7 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 	for n, was := range dirty {
 		is := now.resource(k, n)
 		switch {
+		case is == unanswered:
 		case is == nil && was != nil:
 			gone[n] = was
 		case is != nil && !alike(was, is):
@@ -26,6 +27,7 @@ func (st *stream) difference(k kind, f *followed, now state, dirty map[resourceN
 		is := now.resource(k, n)
 		version, known := f.known[n.String()]
 		switch {
+		case is == unanswered: // it is dirty once it is something else
 		case is == nil:
 			if f.absent == nil {
 				f.absent = map[resourceName]struct{}{}

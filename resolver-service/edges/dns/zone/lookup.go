@@ -185,7 +185,7 @@ func (x *exchange) throughGateway(n *name, gateway *cluster) {
 // instance answers the name of one ready instance.
 func (l *lookup) instance(n *name) {
 	address, ok := parseInstance(n.host)
-	if ok && l.only.State == catalog.Unheard {
+	if ok && (l.only.State == catalog.Unheard || l.only.State == catalog.Asked) {
 		l.nothingReady(n)
 		return
 	}
@@ -231,6 +231,10 @@ func (l *lookup) nothingReady(n *name) {
 		l.wait(whyNotSettled)
 		return
 	}
+	if asks(l.entry, n.cluster) {
+		l.awaitAnswer(n)
+		return
+	}
 	l.response.soa(&l.asked.Name, n)
 	l.outcome = unavailable
 	if l.only == nil && l.entry.Outcome() == catalog.Stale || l.only != nil && l.only.State == catalog.LeaseExpired {
@@ -245,6 +249,36 @@ func (l *lookup) nothingReady(n *name) {
 		}
 		l.why = why{about: whyText, text: plan.Refusal().Error()}
 	}
+}
+
+// asks tells whether the answer to a name waits for a cluster that is being asked for the app: the one
+// that the name says or, where it says none, any of the entry's.
+func asks(e *catalog.Entry, cluster string) bool {
+	if cluster == "" {
+		return e.Awaited()
+	}
+	r := routeTo(e, cluster)
+	return r != nil && r.State == catalog.Asked
+}
+
+// awaitAnswer answers a name once a cluster has told of the app, or should have.
+func (l *lookup) awaitAnswer(n *name) {
+	if l.ctx == nil {
+		l.later = true
+		return
+	}
+	sub := l.zone.topology.Subscribe(l.who.app)
+	defer sub.Close()
+	view, ok := sub.Until(l.ctx, func(v *catalog.View) bool {
+		e, held := v.ByOwnName(n.app)
+		return !held || !asks(e, n.cluster)
+	})
+	if !ok {
+		l.wait(whyAsked)
+		return
+	}
+	l.view = view
+	l.app(n)
 }
 
 // unresolved answers where a route leads through gateways of which no address is known.

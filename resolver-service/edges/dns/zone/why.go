@@ -22,6 +22,7 @@ const (
 	whyText               // text says it all
 	whyNotSynced          // the store's full set is not in
 	whyNotSettled         // what is missing may be there in a moment
+	whyAsked              // another cluster is being asked for the app
 	whyNoSuchName         // no name of the zone has this form
 	whyBetween            // only what is below the name is there
 	whyNotHeld            // the view does not hold the app
@@ -73,6 +74,8 @@ func (x extendedError) append(b []byte) []byte {
 		return append(b, "not ready: the config store's full set has not arrived yet"...)
 	case whyNotSettled:
 		return append(b, "not ready: instances and other clusters have not all been heard since the start; ask again"...)
+	case whyAsked:
+		return append(b, "not ready: another cluster is being asked for the app; ask again"...)
 	case whyNoSuchName:
 		return append(b, "not found: no name of this zone has this form"...)
 	case whyBetween:
