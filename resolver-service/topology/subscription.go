@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -274,7 +275,10 @@ func (t *Topology) Actors(ctx context.Context, namespace string) (*Followed[*cat
 
 // Need follows what this cluster needs of another one, until Close.
 func (t *Topology) Need(ctx context.Context, cluster string) (*Followed[*Need], error) {
-	f, err := t.interests.follow(ctx, t, cluster, func(g *Graph) *Need { return g.interests.keep(cluster) })
+	f, err := t.interests.follow(ctx, t, cluster, func(g *Graph) *Need {
+		g.interests.advance(time.Since(t.start))
+		return g.interests.keep(cluster)
+	})
 	if err != nil {
 		return nil, err
 	}
