@@ -15,9 +15,9 @@ import (
 
 // ResolveID is one lookup with the choice of an address, for callers without a dialer that chooses
 // for each call. It follows the rules in the order of the design: this app itself, then the view.
-// It waits only while there is no view yet, or another cluster is being asked for the app, or, without
-// a service, while the local resolver has to be asked for the first time. Otherwise it does no I/O, takes no lock, and allocates nothing when
-// it succeeds. Its errors are [catalog.Refusal]s.
+// It waits only while there is no view yet, or another cluster is being asked for the app. Without a
+// service it also waits while the local resolver has to be asked for the first time. Otherwise it does
+// no I/O, takes no lock, and allocates nothing when it succeeds. Its errors are [catalog.Refusal]s.
 func (r *Resolver) ResolveID(ctx context.Context, app catalog.App) (string, error) {
 	if parent := r.lookups.Parent(ctx); parent != nil {
 		_, d, err := r.traced(ctx, parent, app, (*catalog.Entry).Explain)
