@@ -16,7 +16,7 @@ const (
 	NotFound                   // the cluster lacks the app; only for a caller without a selection
 	Unavailable                // the app is selected, but no route has a ready instance
 	Stale                      // only clusters with ended leases have it, and the selection withdraws them
-	NotReady                   // the caller's view, or what another cluster has, has not arrived yet
+	NotReady                   // the caller's view, or another cluster's answer, has not arrived yet
 )
 
 var outcomeNames = [...]string{"ok", "denied", "not found", "unavailable", "stale", "not ready"}

@@ -110,8 +110,8 @@ func (e *Entry) Takes() []TakenRoute {
 	return e.Own.Takes
 }
 
-// Awaited tells whether a lookup waits: nothing is there to take its call, and a cluster that was asked
-// for the app is about to answer.
+// Awaited tells whether a lookup waits: no route takes its call, and a cluster that was asked for the
+// app is about to answer.
 func (e *Entry) Awaited() bool { return e.Outcome() == NotReady && !e.takenNow() }
 
 // NewEntry makes an entry with a plan of its own.

@@ -173,8 +173,8 @@ func (p *Plan) Follow(replaced *Plan) {
 	}
 }
 
-// Outcome is the outcome of a lookup. With [NotReady] a lookup waits, since a cluster is about to say
-// what it has.
+// Outcome is the outcome of a lookup. With [NotReady] a lookup waits, since a cluster is about to
+// answer.
 func (p *Plan) Outcome() Outcome {
 	if p.single != "" || p.choice != nil {
 		return OK

@@ -47,6 +47,7 @@ var hotPaths = map[string]hotPath{
 		begin: []string{dnsEdge + "transport.(*udpSocket).answer", dnsEdge + "transport.(*conn).answerAll", dnsEdge + "transport.(*conns).used", dnsEdge + "zone.(*Zone).Answer"},
 		cold: []string{
 			dnsEdge + "transport.(*worker).answerLater", dnsEdge + "transport.(*conn).wait", // for what is not known yet
+			dnsEdge + "zone.(*lookup).awaitAnswer", // waits
 			dnsEdge + "zone.(*Zone).firstView", dnsEdge + "zone.(*gateways).pack", "catalog.NewPlan", "catalog.(*Plan).Keep", "catalog.(*sequence).contend",
 		},
 		may: map[string]string{
