@@ -31,6 +31,7 @@ func ToProto(obj catalog.Object) proto.Message {
 		return instanceToProto(o)
 	case *catalog.Cluster:
 		spec := &v1alpha1.ClusterSpec{Network: o.Network, Tunnel: o.Tunnel, Guest: guestToProto(o.Guest)}
+		introductionsToProto(o, spec)
 		for _, address := range o.Gateways {
 			spec.Gateways = append(spec.Gateways, &v1alpha1.Gateway{Address: address})
 		}

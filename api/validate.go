@@ -209,6 +209,7 @@ func (v clusterValidator) cluster(m *v1alpha1.Cluster) catalog.Object {
 	}
 	c.Trust = v.trust(spec.GetTrust())
 	c.Tunnel, c.Guest = v.tunnel(spec), v.guest(spec)
+	v.introductions(spec, c)
 	return c
 }
 

@@ -358,6 +358,10 @@ type Cluster struct {
 	Trust         Trust
 	Tunnel        string // TunnelAccept, TunnelDial, or empty: each dials the other
 	Guest         *Guest // nil for an ordinary cluster
+	Labels        []string
+	IntroduceTo   *ClusterSelector // nil: no cluster is told of it
+	Introduces    *Introduces      // nil: it introduces no cluster here
+	IntroducedBy  string           // the cluster that introduces it here; empty for a written object
 	Source        Source
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
+	"github.com/isthmus-mesh/isthmus/resolver-service/introductions"
 	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
@@ -61,6 +62,7 @@ type Service struct {
 	// destinations are the rules for addresses, which all parts share.
 	destinations *destination.Rules
 	feed         *objects.Feed
+	heard        *introductions.Heard
 	sources      sources
 	links        *peering.Links
 	peers        *peering.Server
@@ -236,6 +238,12 @@ func (s *Service) build(ctx context.Context) (err error) {
 	peers.Tunnel = s.tunnels.connect
 	peers.Announcement = func() *v1alpha1.RootsAnnouncement { return s.rotation.Announcement() }
 	peers.Announced = func(cluster, roots string, by []*x509.Certificate) { s.rotation.Announced(cluster, roots, by) }
+	s.heard = introductions.NewHeard(introductions.Config{
+		Cluster: s.cfg.Cluster, Domains: s.ownDomains, Reachable: s.destinations.Direct, File: s.cfg.dataDir().Own("introductions"),
+	}, s.log)
+	s.heard.SetDeriver(s.feed)
+	s.feed.Deriving(s.heard.Add)
+	peers.Introduces, peers.Heard = introductions.NewDirectory(s.cfg.Cluster, s.feed.Clusters()), s.heard
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
 	peering.Join(s.links, s.peers)
@@ -299,7 +307,16 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("rotation of roots", s.rotation.Run)
 		core.Start("guests", s.guests.Run)
 	}
-	core.Start("peers", func(ctx context.Context) error { return s.links.Run(ctx, s.feed.Clusters()) })
+	core.Start("introductions", s.heard.Run)
+	core.Start("peers", func(ctx context.Context) error {
+		if s.identity.Wait(ctx) != nil {
+			return nil // ctx has ended
+		}
+		if err := s.heard.Reconsider(); err != nil { // now that the own trust domain is known
+			return ended(ctx, err)
+		}
+		return s.links.Run(ctx, s.feed.Clusters())
+	})
 	core.Start("tunnels", func(ctx context.Context) error { return s.tunnels.run(ctx, s.feed.Clusters()) })
 	core.Start("findings", func(ctx context.Context) error {
 		return s.findings.Run(ctx, func(ctx context.Context) (*check.Facts, error) {

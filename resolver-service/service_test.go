@@ -1,6 +1,7 @@
 package resolverservice
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -36,9 +37,11 @@ func TestMain(m *testing.M) {
 // running is a service of a test.
 type running struct {
 	*Service
-	t    *testing.T
-	ca   *identitytest.CA // nil: plain text
-	stop func() error     // ends it in an orderly way
+	t  *testing.T
+	ca *identitytest.CA // nil: plain text
+	// domain is the trust domain of its apps and operators; empty: identitytest.TrustDomain.
+	domain string
+	stop   func() error // ends it in an orderly way
 }
 
 // configOf is a configuration of a cluster with its own directory and free ports.
@@ -133,7 +136,7 @@ func (r *running) connect(app catalog.App) *grpc.ClientConn {
 	r.t.Helper()
 	cfg := identity.Config{Insecure: true}
 	if r.ca != nil {
-		cfg = r.ca.Config(app)
+		cfg = r.ca.Config(app, identitytest.In(r.t, cmp.Or(r.domain, identitytest.TrustDomain), app))
 	}
 	source, err := identity.New(cfg, app, r.log)
 	if err != nil {

@@ -30,6 +30,7 @@ func (s *Service) status() *v1alpha1.StatusResponse {
 	s.addRefusals(answer)
 	s.addUnreached(answer)
 	s.tunnels.addStatus(answer.Peers)
+	s.heard.AddStatus(answer.Peers)
 	if s.cutOff != nil {
 		s.cutOff.AddStatus(answer)
 	}
@@ -135,4 +136,13 @@ func (s *Service) peerRoots(cluster string) (all []string) {
 		}
 	}
 	return all
+}
+
+// ownDomains are the trust domains of this cluster, the service's own first; none when insecure.
+func (s *Service) ownDomains() (all []string, known bool) {
+	own, known := s.identity.Domain()
+	if own != "" {
+		all = append(all, own)
+	}
+	return append(all, s.cfg.Identity.TrustDomains...), known
 }

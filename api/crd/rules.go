@@ -20,6 +20,7 @@ func refine() map[string]func(*schema) {
 	maps.Copy(all, instanceRules())
 	maps.Copy(all, actorRules())
 	maps.Copy(all, guestRules())
+	maps.Copy(all, introductionRules())
 	return all
 }
 
@@ -209,6 +210,12 @@ func clusterSpec(s *schema) {
 	}, rule{
 		Rule:    "!has(self.guest) || has(self.tunnel) && self.tunnel == 'accept' && !has(self.network)",
 		Message: "a guest dials this cluster, and is reached through its tunnel alone; write tunnel: accept, and leave network out",
+	}, rule{
+		Rule:    "!has(self.introduceTo) || !has(self.tunnel) && has(self.gateways) && self.gateways.size() > 0",
+		Message: "introduceTo is for a cluster that others can reach at its gateways, as this one does; write its gateways, and no tunnel, or leave introduceTo out",
+	}, rule{
+		Rule:    "!has(self.introduces) || !has(self.guest)",
+		Message: "introduces is not for a guest, which gets calls and says nothing of other clusters; leave it out, or guest",
 	})
 }
 

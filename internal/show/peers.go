@@ -241,10 +241,33 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 	if p.GetTunnel() != nil {
 		all = append(all, [2]string{"tunnels", tunnels(p.GetTunnel(), now)})
 	}
+	if by := p.GetIntroducedBy(); by != "" {
+		all = append(all, [2]string{"introduced", "by " + by + ": it has no Cluster object here"})
+	}
+	if p.GetIntroduces() != nil {
+		all = append(all, [2]string{"introduces", introduces(p.GetIntroduces())})
+	}
 	return append(all,
 		[2]string{"exports", fmt.Sprintf("%d to this cluster, %d of them ready", p.GetExports(), p.GetReady())},
 		[2]string{"hears us", hears(p)},
 		[2]string{"asks us", asks(p, now)})
+}
+
+// introduces is what a peer introduces here.
+func introduces(i *v1alpha1.IntroducerStatus) string {
+	text := fmt.Sprintf("%d of %d clusters that it tells of count here", i.GetTaken(), i.GetTold())
+	for _, n := range []struct {
+		of   uint32
+		what string
+	}{
+		{i.GetNotAccepted(), "not accepted by spec.introduces"}, {i.GetOutranked(), "with a Cluster object here, or by another introducer"},
+		{i.GetRefused(), "refused"}, {i.GetDiffering(), "that another introducer introduces otherwise"}, {i.GetOver(), "too many"},
+	} {
+		if n.of > 0 {
+			text += fmt.Sprintf("; %d %s", n.of, n.what)
+		}
+	}
+	return text
 }
 
 // tunnels are those to or from a peer.

@@ -81,11 +81,12 @@ var access = map[string]map[string][]Kind{
 	AtKubernetes: operatorsAlone(),
 	AtConsole:    operatorsAlone(),
 	AtGateway: {
-		v1alpha1.Peering_Exports_FullMethodName: {Peer},
-		v1alpha1.Peering_Renew_FullMethodName:   {Peer},
-		v1alpha1.Guests_Sign_FullMethodName:     {Peer},
-		v1alpha1.Guests_Show_FullMethodName:     {Peer},
-		v1alpha1.Guests_Leave_FullMethodName:    {Peer},
+		v1alpha1.Peering_Exports_FullMethodName:       {Peer},
+		v1alpha1.Peering_Renew_FullMethodName:         {Peer},
+		v1alpha1.Peering_Introductions_FullMethodName: {Peer},
+		v1alpha1.Guests_Sign_FullMethodName:           {Peer},
+		v1alpha1.Guests_Show_FullMethodName:           {Peer},
+		v1alpha1.Guests_Leave_FullMethodName:          {Peer},
 	},
 	AtInvitation: {v1alpha1.Linking_Meet_FullMethodName: {Peer}},
 }

@@ -136,6 +136,7 @@ var Table = []Check{
 	{Name: "peer-tunnel", look: lostTunnels},
 	{Name: "peer-elsewhere", look: lostPeers},
 	{Name: "peer-one-way", look: oneWay},
+	{Name: "peer-introductions", look: introductions},
 	{Name: "peer-apps"}, // of one peer, behind its gateways: see peer
 	{Name: "mtls", look: mtls},
 	{Name: "sidecar-roots", look: sidecarRoots},

@@ -82,6 +82,14 @@ func TestFactsHaveNames(t *testing.T) {
 		{"a peer does not hear us", func(f *Facts) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connected", Hears: "stale"}}
 		}, "peer-one-way warn peer east"},
+		{"a peer introduces what can't be taken", func(f *Facts) {
+			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "hub", State: "connected", Introduces: &v1alpha1.IntroducerStatus{
+				Told: 3, Taken: 1, Refused: 1, Differing: 1, Problems: []*v1alpha1.IntroductionProblem{{Cluster: "east", Why: "brings roots"}, {Cluster: "north", Differs: true}}, Over: 2,
+			}}}
+		}, "peer-introductions warn peer hub\npeer-introductions warn peer hub\npeer-introductions warn peer hub"},
+		{"a peer introduces others", func(f *Facts) {
+			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "hub", State: "connected", Introduces: &v1alpha1.IntroducerStatus{Told: 3, Taken: 1, NotAccepted: 1, Outranked: 1}}}
+		}, ""},
 		{"without mTLS a peer has another name", func(f *Facts) {
 			f.Status.Peers = []*v1alpha1.PeerStatus{{Cluster: "east", State: "connecting", Error: wrongName, Gateways: nil}}
 		}, "peer-name fail peer east\npeer-link fail peer east"},

@@ -31,6 +31,10 @@ type Feed struct {
 	failedClosed map[catalog.Key]bool
 
 	taking sync.Mutex // held while the topology is told something
+	// derive adds to each change of written objects what derives beside them; nil: nothing. taking
+	// is held meanwhile.
+	derive func(*configstore.Change)
+	synced bool // the full set is in; taking guards it
 
 	sources <-chan struct{} // nil: nothing to wait for
 	ending  <-chan struct{} // closed when Run must end
@@ -52,6 +56,10 @@ func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *F
 // After delays the first objects until sources is closed, so that no view lacks the instances of
 // the sources. Instances has its value earlier. Call it before Run.
 func (f *Feed) After(sources <-chan struct{}) { f.sources = sources }
+
+// Deriving has derive add to each change of written objects what derives beside them. Call it before
+// Run.
+func (f *Feed) Deriving(derive func(*configstore.Change)) { f.derive = derive }
 
 // Run follows the store until ctx ends, and then returns nil, or until the store is closed.
 func (f *Feed) Run(ctx context.Context) error {
@@ -96,7 +104,37 @@ func (f *Feed) Selections() []catalog.App {
 // take applies one change to the topology, and only then to the feed, all at once. So lookups
 // follow all that the feed shows.
 func (f *Feed) take(c configstore.Change) error {
-	now := time.Now() // one moment for topology and feed, by which guests end
+	if err := f.await(c); err != nil {
+		return err
+	}
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	if f.derive != nil {
+		f.derive(&c)
+	}
+	f.synced = true
+	now := time.Now()
+	change := topologyChange(c, now)
+	f.failClosed(c, change)
+	return f.apply(c, "objects changed in the store", change, now)
+}
+
+// Derive applies what derive adds to an empty change, and logs that as what has changed. Before the full set is in it applies nothing:
+// that will have it.
+func (f *Feed) Derive(what string, derive func(*configstore.Change)) error {
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	var c configstore.Change
+	derive(&c)
+	if !f.synced || len(c.Objects)+len(c.Deleted) == 0 {
+		return nil
+	}
+	now := time.Now()
+	return f.apply(c, what, topologyChange(c, now), now)
+}
+
+// topologyChange is a change for the topology.
+func topologyChange(c configstore.Change, now time.Time) *topology.ObjectChange {
 	change := &topology.ObjectChange{Full: c.Full, Delete: slices.Clip(c.Deleted), Put: make([]catalog.Object, 0, len(c.Objects))}
 	for i := range c.Objects {
 		addTo(change, c.Objects[i].Object, now)
@@ -104,18 +142,18 @@ func (f *Feed) take(c configstore.Change) error {
 	for _, r := range c.Refused {
 		change.Keep = append(change.Keep, r.Key)
 	}
-	if err := f.await(c); err != nil {
-		return err
-	}
-	f.failClosed(c, change)
-	f.taking.Lock()
-	defer f.taking.Unlock()
+	return change
+}
+
+// apply applies a change to the topology, and then to the feed; taking is held. Guests end in both by
+// one moment.
+func (f *Feed) apply(c configstore.Change, what string, change *topology.ObjectChange, now time.Time) error {
 	// The topology answers until it ends, and its end ends the feed.
 	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
 	if err != nil {
 		return err
 	}
-	f.logOthers(c)
+	f.logOthers(c, what)
 	f.remember(c, now)
 	f.applied.Store(revision)
 	return nil
@@ -141,7 +179,7 @@ func (f *Feed) expect(writer string, writes []configstore.Write) (end func()) {
 
 // logOthers remembers a change, and logs it where it did not come by this service but by another
 // replica, or by whatever else writes to the store. It is called before the set has the change.
-func (f *Feed) logOthers(c configstore.Change) {
+func (f *Feed) logOthers(c configstore.Change, what string) {
 	if c.Full {
 		return
 	}
@@ -167,7 +205,7 @@ func (f *Feed) logOthers(c configstore.Change) {
 		add(key, deleted, "")
 	}
 	if len(names) > 0 {
-		f.log.Info("objects changed in the store", "objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))
+		f.log.Info(what, "objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))
 	}
 }
 

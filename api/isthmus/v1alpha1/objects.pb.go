@@ -670,7 +670,13 @@ type ClusterSpec struct {
 	Tunnel string `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	// Makes the cluster a guest: it joins for a while, and gets the calls that it takes and no other.
 	// A guest has tunnel: accept and no network. Omitted: it is an ordinary cluster.
-	Guest         *Guest `protobuf:"bytes,8,opt,name=guest,proto3" json:"guest,omitempty"`
+	Guest *Guest `protobuf:"bytes,8,opt,name=guest,proto3" json:"guest,omitempty"`
+	// What it is like, each as "name=value", such as "region=eu". introduceTo and introduces select by it.
+	Labels []string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty"`
+	// The clusters that are told of this one: its name, labels, gateways and trust. Omitted: none.
+	IntroduceTo *ClusterSelector `protobuf:"bytes,10,opt,name=introduce_to,json=introduceTo,proto3" json:"introduce_to,omitempty"`
+	// The clusters that this one may introduce here. They count as if they had Cluster objects. Omitted: none.
+	Introduces    *Introduces `protobuf:"bytes,11,opt,name=introduces,proto3" json:"introduces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -761,6 +767,147 @@ func (x *ClusterSpec) GetGuest() *Guest {
 	return nil
 }
 
+func (x *ClusterSpec) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *ClusterSpec) GetIntroduceTo() *ClusterSelector {
+	if x != nil {
+		return x.IntroduceTo
+	}
+	return nil
+}
+
+func (x *ClusterSpec) GetIntroduces() *Introduces {
+	if x != nil {
+		return x.Introduces
+	}
+	return nil
+}
+
+// ClusterSelector selects clusters. Where it has both names and labels, a cluster must match both.
+type ClusterSelector struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Their names, of which one must match; * stands for any characters. Omitted: any name.
+	Names []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// Labels that a cluster must have, all of them. Omitted: none.
+	Labels        []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterSelector) Reset() {
+	*x = ClusterSelector{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterSelector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterSelector) ProtoMessage() {}
+
+func (x *ClusterSelector) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterSelector.ProtoReflect.Descriptor instead.
+func (*ClusterSelector) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ClusterSelector) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *ClusterSelector) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// Introduces says which clusters another cluster may introduce, and with which trust.
+type Introduces struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ClusterSelector.
+	Names []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// As in ClusterSelector, of the labels by which they are introduced.
+	Labels []string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty"`
+	// The trust domains that they may have besides this cluster's own, such as "east.example"; * stands
+	// for any characters. Omitted: none.
+	TrustDomains  []string `protobuf:"bytes,3,rep,name=trust_domains,json=trustDomains,proto3" json:"trust_domains,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Introduces) Reset() {
+	*x = Introduces{}
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Introduces) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Introduces) ProtoMessage() {}
+
+func (x *Introduces) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Introduces.ProtoReflect.Descriptor instead.
+func (*Introduces) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Introduces) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *Introduces) GetLabels() []string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Introduces) GetTrustDomains() []string {
+	if x != nil {
+		return x.TrustDomains
+	}
+	return nil
+}
+
 // Guest is a cluster that joins for a while, such as a developer's laptop. Its apps are apps of this
 // cluster, with certificates of this cluster's authority. What such an app may call here is exported to the
 // guest without an AppExport.
@@ -779,7 +926,7 @@ type Guest struct {
 
 func (x *Guest) Reset() {
 	*x = Guest{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +938,7 @@ func (x *Guest) String() string {
 func (*Guest) ProtoMessage() {}
 
 func (x *Guest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[10]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +951,7 @@ func (x *Guest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guest.ProtoReflect.Descriptor instead.
 func (*Guest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{10}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Guest) GetUntil() string {
@@ -845,7 +992,7 @@ type Take struct {
 
 func (x *Take) Reset() {
 	*x = Take{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +1004,7 @@ func (x *Take) String() string {
 func (*Take) ProtoMessage() {}
 
 func (x *Take) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[11]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +1017,7 @@ func (x *Take) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Take.ProtoReflect.Descriptor instead.
 func (*Take) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{11}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Take) GetApp() string {
@@ -907,7 +1054,7 @@ type HeaderValue struct {
 
 func (x *HeaderValue) Reset() {
 	*x = HeaderValue{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1066,7 @@ func (x *HeaderValue) String() string {
 func (*HeaderValue) ProtoMessage() {}
 
 func (x *HeaderValue) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[12]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1079,7 @@ func (x *HeaderValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeaderValue.ProtoReflect.Descriptor instead.
 func (*HeaderValue) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{12}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeaderValue) GetName() string {
@@ -970,7 +1117,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1129,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[13]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1142,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{13}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Trust) GetDomain() string {
@@ -1044,7 +1191,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1203,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[14]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1216,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{14}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Gateway) GetAddress() string {
@@ -1112,7 +1259,7 @@ type AppExport struct {
 
 func (x *AppExport) Reset() {
 	*x = AppExport{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1271,7 @@ func (x *AppExport) String() string {
 func (*AppExport) ProtoMessage() {}
 
 func (x *AppExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[15]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1284,7 @@ func (x *AppExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExport.ProtoReflect.Descriptor instead.
 func (*AppExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{15}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AppExport) GetApiVersion() string {
@@ -1179,7 +1326,7 @@ type AppExportSpec struct {
 
 func (x *AppExportSpec) Reset() {
 	*x = AppExportSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1338,7 @@ func (x *AppExportSpec) String() string {
 func (*AppExportSpec) ProtoMessage() {}
 
 func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[16]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1351,7 @@ func (x *AppExportSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppExportSpec.ProtoReflect.Descriptor instead.
 func (*AppExportSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{16}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AppExportSpec) GetAllow() []*Allow {
@@ -1229,7 +1376,7 @@ type Allow struct {
 
 func (x *Allow) Reset() {
 	*x = Allow{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1388,7 @@ func (x *Allow) String() string {
 func (*Allow) ProtoMessage() {}
 
 func (x *Allow) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[17]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1401,7 @@ func (x *Allow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allow.ProtoReflect.Descriptor instead.
 func (*Allow) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{17}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Allow) GetCluster() string {
@@ -1296,7 +1443,7 @@ type ActorType struct {
 
 func (x *ActorType) Reset() {
 	*x = ActorType{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1455,7 @@ func (x *ActorType) String() string {
 func (*ActorType) ProtoMessage() {}
 
 func (x *ActorType) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[18]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1468,7 @@ func (x *ActorType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorType.ProtoReflect.Descriptor instead.
 func (*ActorType) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{18}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ActorType) GetApiVersion() string {
@@ -1370,7 +1517,7 @@ type ActorTypeSpec struct {
 
 func (x *ActorTypeSpec) Reset() {
 	*x = ActorTypeSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1529,7 @@ func (x *ActorTypeSpec) String() string {
 func (*ActorTypeSpec) ProtoMessage() {}
 
 func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[19]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1542,7 @@ func (x *ActorTypeSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorTypeSpec.ProtoReflect.Descriptor instead.
 func (*ActorTypeSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{19}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ActorTypeSpec) GetType() string {
@@ -1444,7 +1591,7 @@ type AppInstance struct {
 
 func (x *AppInstance) Reset() {
 	*x = AppInstance{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1603,7 @@ func (x *AppInstance) String() string {
 func (*AppInstance) ProtoMessage() {}
 
 func (x *AppInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[20]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1616,7 @@ func (x *AppInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstance.ProtoReflect.Descriptor instead.
 func (*AppInstance) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{20}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AppInstance) GetApiVersion() string {
@@ -1521,7 +1668,7 @@ type AppInstanceSpec struct {
 
 func (x *AppInstanceSpec) Reset() {
 	*x = AppInstanceSpec{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1680,7 @@ func (x *AppInstanceSpec) String() string {
 func (*AppInstanceSpec) ProtoMessage() {}
 
 func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[21]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1693,7 @@ func (x *AppInstanceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppInstanceSpec.ProtoReflect.Descriptor instead.
 func (*AppInstanceSpec) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{21}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AppInstanceSpec) GetApp() string {
@@ -1608,7 +1755,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1767,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[22]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1780,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{22}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HealthCheck) GetTcp() *TCPCheck {
@@ -1696,7 +1843,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1855,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[23]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1868,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{23}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TCPCheck) GetPort() uint32 {
@@ -1748,7 +1895,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1907,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[24]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1920,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{24}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HTTPCheck) GetPort() uint32 {
@@ -1819,7 +1966,7 @@ type GRPCCheck struct {
 
 func (x *GRPCCheck) Reset() {
 	*x = GRPCCheck{}
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1978,7 @@ func (x *GRPCCheck) String() string {
 func (*GRPCCheck) ProtoMessage() {}
 
 func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[25]
+	mi := &file_isthmus_v1alpha1_objects_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1991,7 @@ func (x *GRPCCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GRPCCheck.ProtoReflect.Descriptor instead.
 func (*GRPCCheck) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{25}
+	return file_isthmus_v1alpha1_objects_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GRPCCheck) GetPort() uint32 {
@@ -1916,7 +2063,7 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x126\n" +
 	"\bmetadata\x18\x03 \x01(\v2\x1a.isthmus.v1alpha1.MetadataR\bmetadata\x121\n" +
-	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xb5\x02\n" +
+	"\x04spec\x18\x04 \x01(\v2\x1d.isthmus.v1alpha1.ClusterSpecR\x04spec\"\xd1\x03\n" +
 	"\vClusterSpec\x125\n" +
 	"\bgateways\x18\x01 \x03(\v2\x19.isthmus.v1alpha1.GatewayR\bgateways\x12\x18\n" +
 	"\anetwork\x18\x02 \x01(\tR\anetwork\x12\x1f\n" +
@@ -1926,7 +2073,21 @@ const file_isthmus_v1alpha1_objects_proto_rawDesc = "" +
 	"\x05trust\x18\x05 \x01(\v2\x17.isthmus.v1alpha1.TrustR\x05trust\x12%\n" +
 	"\x0enetwork_ranges\x18\x06 \x03(\tR\rnetworkRanges\x12\x16\n" +
 	"\x06tunnel\x18\a \x01(\tR\x06tunnel\x12-\n" +
-	"\x05guest\x18\b \x01(\v2\x17.isthmus.v1alpha1.GuestR\x05guest\"_\n" +
+	"\x05guest\x18\b \x01(\v2\x17.isthmus.v1alpha1.GuestR\x05guest\x12\x16\n" +
+	"\x06labels\x18\t \x03(\tR\x06labels\x12D\n" +
+	"\fintroduce_to\x18\n" +
+	" \x01(\v2!.isthmus.v1alpha1.ClusterSelectorR\vintroduceTo\x12<\n" +
+	"\n" +
+	"introduces\x18\v \x01(\v2\x1c.isthmus.v1alpha1.IntroducesR\n" +
+	"introduces\"?\n" +
+	"\x0fClusterSelector\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x16\n" +
+	"\x06labels\x18\x02 \x03(\tR\x06labels\"_\n" +
+	"\n" +
+	"Introduces\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x16\n" +
+	"\x06labels\x18\x02 \x03(\tR\x06labels\x12#\n" +
+	"\rtrust_domains\x18\x03 \x03(\tR\ftrustDomains\"_\n" +
 	"\x05Guest\x12\x14\n" +
 	"\x05until\x18\x01 \x01(\tR\x05until\x12\x12\n" +
 	"\x04apps\x18\x02 \x03(\tR\x04apps\x12,\n" +
@@ -2015,7 +2176,7 @@ func file_isthmus_v1alpha1_objects_proto_rawDescGZIP() []byte {
 	return file_isthmus_v1alpha1_objects_proto_rawDescData
 }
 
-var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_isthmus_v1alpha1_objects_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Metadata)(nil),         // 0: isthmus.v1alpha1.Metadata
 	(*AppEndpoints)(nil),     // 1: isthmus.v1alpha1.AppEndpoints
@@ -2027,22 +2188,24 @@ var file_isthmus_v1alpha1_objects_proto_goTypes = []any{
 	(*Route)(nil),            // 7: isthmus.v1alpha1.Route
 	(*Cluster)(nil),          // 8: isthmus.v1alpha1.Cluster
 	(*ClusterSpec)(nil),      // 9: isthmus.v1alpha1.ClusterSpec
-	(*Guest)(nil),            // 10: isthmus.v1alpha1.Guest
-	(*Take)(nil),             // 11: isthmus.v1alpha1.Take
-	(*HeaderValue)(nil),      // 12: isthmus.v1alpha1.HeaderValue
-	(*Trust)(nil),            // 13: isthmus.v1alpha1.Trust
-	(*Gateway)(nil),          // 14: isthmus.v1alpha1.Gateway
-	(*AppExport)(nil),        // 15: isthmus.v1alpha1.AppExport
-	(*AppExportSpec)(nil),    // 16: isthmus.v1alpha1.AppExportSpec
-	(*Allow)(nil),            // 17: isthmus.v1alpha1.Allow
-	(*ActorType)(nil),        // 18: isthmus.v1alpha1.ActorType
-	(*ActorTypeSpec)(nil),    // 19: isthmus.v1alpha1.ActorTypeSpec
-	(*AppInstance)(nil),      // 20: isthmus.v1alpha1.AppInstance
-	(*AppInstanceSpec)(nil),  // 21: isthmus.v1alpha1.AppInstanceSpec
-	(*HealthCheck)(nil),      // 22: isthmus.v1alpha1.HealthCheck
-	(*TCPCheck)(nil),         // 23: isthmus.v1alpha1.TCPCheck
-	(*HTTPCheck)(nil),        // 24: isthmus.v1alpha1.HTTPCheck
-	(*GRPCCheck)(nil),        // 25: isthmus.v1alpha1.GRPCCheck
+	(*ClusterSelector)(nil),  // 10: isthmus.v1alpha1.ClusterSelector
+	(*Introduces)(nil),       // 11: isthmus.v1alpha1.Introduces
+	(*Guest)(nil),            // 12: isthmus.v1alpha1.Guest
+	(*Take)(nil),             // 13: isthmus.v1alpha1.Take
+	(*HeaderValue)(nil),      // 14: isthmus.v1alpha1.HeaderValue
+	(*Trust)(nil),            // 15: isthmus.v1alpha1.Trust
+	(*Gateway)(nil),          // 16: isthmus.v1alpha1.Gateway
+	(*AppExport)(nil),        // 17: isthmus.v1alpha1.AppExport
+	(*AppExportSpec)(nil),    // 18: isthmus.v1alpha1.AppExportSpec
+	(*Allow)(nil),            // 19: isthmus.v1alpha1.Allow
+	(*ActorType)(nil),        // 20: isthmus.v1alpha1.ActorType
+	(*ActorTypeSpec)(nil),    // 21: isthmus.v1alpha1.ActorTypeSpec
+	(*AppInstance)(nil),      // 22: isthmus.v1alpha1.AppInstance
+	(*AppInstanceSpec)(nil),  // 23: isthmus.v1alpha1.AppInstanceSpec
+	(*HealthCheck)(nil),      // 24: isthmus.v1alpha1.HealthCheck
+	(*TCPCheck)(nil),         // 25: isthmus.v1alpha1.TCPCheck
+	(*HTTPCheck)(nil),        // 26: isthmus.v1alpha1.HTTPCheck
+	(*GRPCCheck)(nil),        // 27: isthmus.v1alpha1.GRPCCheck
 }
 var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	0,  // 0: isthmus.v1alpha1.AppEndpoints.metadata:type_name -> isthmus.v1alpha1.Metadata
@@ -2054,28 +2217,30 @@ var file_isthmus_v1alpha1_objects_proto_depIdxs = []int32{
 	6,  // 6: isthmus.v1alpha1.Endpoint.hash:type_name -> isthmus.v1alpha1.Hash
 	0,  // 7: isthmus.v1alpha1.Cluster.metadata:type_name -> isthmus.v1alpha1.Metadata
 	9,  // 8: isthmus.v1alpha1.Cluster.spec:type_name -> isthmus.v1alpha1.ClusterSpec
-	14, // 9: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
-	13, // 10: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
-	10, // 11: isthmus.v1alpha1.ClusterSpec.guest:type_name -> isthmus.v1alpha1.Guest
-	11, // 12: isthmus.v1alpha1.Guest.takes:type_name -> isthmus.v1alpha1.Take
-	12, // 13: isthmus.v1alpha1.Take.header:type_name -> isthmus.v1alpha1.HeaderValue
-	0,  // 14: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
-	16, // 15: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
-	17, // 16: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 17: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
-	19, // 18: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
-	17, // 19: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
-	0,  // 20: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
-	21, // 21: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
-	22, // 22: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
-	23, // 23: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
-	24, // 24: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
-	25, // 25: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	16, // 9: isthmus.v1alpha1.ClusterSpec.gateways:type_name -> isthmus.v1alpha1.Gateway
+	15, // 10: isthmus.v1alpha1.ClusterSpec.trust:type_name -> isthmus.v1alpha1.Trust
+	12, // 11: isthmus.v1alpha1.ClusterSpec.guest:type_name -> isthmus.v1alpha1.Guest
+	10, // 12: isthmus.v1alpha1.ClusterSpec.introduce_to:type_name -> isthmus.v1alpha1.ClusterSelector
+	11, // 13: isthmus.v1alpha1.ClusterSpec.introduces:type_name -> isthmus.v1alpha1.Introduces
+	13, // 14: isthmus.v1alpha1.Guest.takes:type_name -> isthmus.v1alpha1.Take
+	14, // 15: isthmus.v1alpha1.Take.header:type_name -> isthmus.v1alpha1.HeaderValue
+	0,  // 16: isthmus.v1alpha1.AppExport.metadata:type_name -> isthmus.v1alpha1.Metadata
+	18, // 17: isthmus.v1alpha1.AppExport.spec:type_name -> isthmus.v1alpha1.AppExportSpec
+	19, // 18: isthmus.v1alpha1.AppExportSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 19: isthmus.v1alpha1.ActorType.metadata:type_name -> isthmus.v1alpha1.Metadata
+	21, // 20: isthmus.v1alpha1.ActorType.spec:type_name -> isthmus.v1alpha1.ActorTypeSpec
+	19, // 21: isthmus.v1alpha1.ActorTypeSpec.allow:type_name -> isthmus.v1alpha1.Allow
+	0,  // 22: isthmus.v1alpha1.AppInstance.metadata:type_name -> isthmus.v1alpha1.Metadata
+	23, // 23: isthmus.v1alpha1.AppInstance.spec:type_name -> isthmus.v1alpha1.AppInstanceSpec
+	24, // 24: isthmus.v1alpha1.AppInstanceSpec.check:type_name -> isthmus.v1alpha1.HealthCheck
+	25, // 25: isthmus.v1alpha1.HealthCheck.tcp:type_name -> isthmus.v1alpha1.TCPCheck
+	26, // 26: isthmus.v1alpha1.HealthCheck.http:type_name -> isthmus.v1alpha1.HTTPCheck
+	27, // 27: isthmus.v1alpha1.HealthCheck.grpc:type_name -> isthmus.v1alpha1.GRPCCheck
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_objects_proto_init() }
@@ -2090,7 +2255,7 @@ func file_isthmus_v1alpha1_objects_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_objects_proto_rawDesc), len(file_isthmus_v1alpha1_objects_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -6965,6 +6965,224 @@ func (x *EventField) GetValue() string {
 	return ""
 }
 
+type IntroductionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the caller's
+	Known         []*KnownIntroduction   `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`     // of these only differences are sent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntroductionsRequest) Reset() {
+	*x = IntroductionsRequest{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroductionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroductionsRequest) ProtoMessage() {}
+
+func (x *IntroductionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroductionsRequest.ProtoReflect.Descriptor instead.
+func (*IntroductionsRequest) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *IntroductionsRequest) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroductionsRequest) GetKnown() []*KnownIntroduction {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+type KnownIntroduction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Digest        uint64                 `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"` // Introduction.digest, as it was received
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KnownIntroduction) Reset() {
+	*x = KnownIntroduction{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KnownIntroduction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KnownIntroduction) ProtoMessage() {}
+
+func (x *KnownIntroduction) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KnownIntroduction.ProtoReflect.Descriptor instead.
+func (*KnownIntroduction) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *KnownIntroduction) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *KnownIntroduction) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
+// IntroductionsResponse is a change of what is introduced.
+type IntroductionsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"` // the answering cluster's name
+	Put           []*Introduction        `protobuf:"bytes,2,rep,name=put,proto3" json:"put,omitempty"`
+	Removed       []string               `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntroductionsResponse) Reset() {
+	*x = IntroductionsResponse{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroductionsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroductionsResponse) ProtoMessage() {}
+
+func (x *IntroductionsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroductionsResponse.ProtoReflect.Descriptor instead.
+func (*IntroductionsResponse) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *IntroductionsResponse) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroductionsResponse) GetPut() []*Introduction {
+	if x != nil {
+		return x.Put
+	}
+	return nil
+}
+
+func (x *IntroductionsResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// Introduction is one cluster.
+type Introduction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Object        *Cluster               `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"` // with its name, labels, gateways and trust, and nothing else
+	Digest        uint64                 `protobuf:"fixed64,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Introduction) Reset() {
+	*x = Introduction{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Introduction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Introduction) ProtoMessage() {}
+
+func (x *Introduction) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Introduction.ProtoReflect.Descriptor instead.
+func (*Introduction) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+}
+
+func (x *Introduction) GetObject() *Cluster {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *Introduction) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
+	}
+	return 0
+}
+
 type SignRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	App           *App                   `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // one of the guest's; empty: its resolver service
@@ -6975,7 +7193,7 @@ type SignRequest struct {
 
 func (x *SignRequest) Reset() {
 	*x = SignRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6987,7 +7205,7 @@ func (x *SignRequest) String() string {
 func (*SignRequest) ProtoMessage() {}
 
 func (x *SignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[85]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7000,7 +7218,7 @@ func (x *SignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignRequest.ProtoReflect.Descriptor instead.
 func (*SignRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{85}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *SignRequest) GetApp() *App {
@@ -7026,7 +7244,7 @@ type SignResponse struct {
 
 func (x *SignResponse) Reset() {
 	*x = SignResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7038,7 +7256,7 @@ func (x *SignResponse) String() string {
 func (*SignResponse) ProtoMessage() {}
 
 func (x *SignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[86]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7051,7 +7269,7 @@ func (x *SignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignResponse.ProtoReflect.Descriptor instead.
 func (*SignResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{86}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *SignResponse) GetCertificate() []byte {
@@ -7070,7 +7288,7 @@ type ShowGuestRequest struct {
 
 func (x *ShowGuestRequest) Reset() {
 	*x = ShowGuestRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7082,7 +7300,7 @@ func (x *ShowGuestRequest) String() string {
 func (*ShowGuestRequest) ProtoMessage() {}
 
 func (x *ShowGuestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[87]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7095,7 +7313,7 @@ func (x *ShowGuestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowGuestRequest.ProtoReflect.Descriptor instead.
 func (*ShowGuestRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{87}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ShowGuestRequest) GetApp() *App {
@@ -7115,7 +7333,7 @@ type ShowGuestResponse struct {
 
 func (x *ShowGuestResponse) Reset() {
 	*x = ShowGuestResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7127,7 +7345,7 @@ func (x *ShowGuestResponse) String() string {
 func (*ShowGuestResponse) ProtoMessage() {}
 
 func (x *ShowGuestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[88]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7140,7 +7358,7 @@ func (x *ShowGuestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowGuestResponse.ProtoReflect.Descriptor instead.
 func (*ShowGuestResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{88}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ShowGuestResponse) GetGuest() *Guest {
@@ -7168,7 +7386,7 @@ type GuestCallee struct {
 
 func (x *GuestCallee) Reset() {
 	*x = GuestCallee{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7180,7 +7398,7 @@ func (x *GuestCallee) String() string {
 func (*GuestCallee) ProtoMessage() {}
 
 func (x *GuestCallee) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[89]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7193,7 +7411,7 @@ func (x *GuestCallee) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestCallee.ProtoReflect.Descriptor instead.
 func (*GuestCallee) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{89}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *GuestCallee) GetApp() *App {
@@ -7218,7 +7436,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7230,7 +7448,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[90]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7243,7 +7461,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{90}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
 }
 
 type LeaveResponse struct {
@@ -7254,7 +7472,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7266,7 +7484,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[91]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7279,7 +7497,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{91}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
 }
 
 // TunnelHello begins a tunnel: the cluster that dials sends it after the handshake.
@@ -7296,7 +7514,7 @@ type TunnelHello struct {
 
 func (x *TunnelHello) Reset() {
 	*x = TunnelHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7308,7 +7526,7 @@ func (x *TunnelHello) String() string {
 func (*TunnelHello) ProtoMessage() {}
 
 func (x *TunnelHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[92]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7321,7 +7539,7 @@ func (x *TunnelHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelHello.ProtoReflect.Descriptor instead.
 func (*TunnelHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{92}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *TunnelHello) GetProcess() string {
@@ -7360,7 +7578,7 @@ type TunnelWelcome struct {
 
 func (x *TunnelWelcome) Reset() {
 	*x = TunnelWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7372,7 +7590,7 @@ func (x *TunnelWelcome) String() string {
 func (*TunnelWelcome) ProtoMessage() {}
 
 func (x *TunnelWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[93]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7385,7 +7603,7 @@ func (x *TunnelWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelWelcome.ProtoReflect.Descriptor instead.
 func (*TunnelWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{93}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *TunnelWelcome) GetRefused() string {
@@ -7458,7 +7676,7 @@ type ExportsRequest struct {
 
 func (x *ExportsRequest) Reset() {
 	*x = ExportsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7470,7 +7688,7 @@ func (x *ExportsRequest) String() string {
 func (*ExportsRequest) ProtoMessage() {}
 
 func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[94]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7483,7 +7701,7 @@ func (x *ExportsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsRequest.ProtoReflect.Descriptor instead.
 func (*ExportsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{94}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ExportsRequest) GetCluster() string {
@@ -7561,7 +7779,7 @@ type Interest struct {
 
 func (x *Interest) Reset() {
 	*x = Interest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7573,7 +7791,7 @@ func (x *Interest) String() string {
 func (*Interest) ProtoMessage() {}
 
 func (x *Interest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[95]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7586,7 +7804,7 @@ func (x *Interest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interest.ProtoReflect.Descriptor instead.
 func (*Interest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{95}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Interest) GetPut() []*App {
@@ -7619,7 +7837,7 @@ type TrustReport struct {
 
 func (x *TrustReport) Reset() {
 	*x = TrustReport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7631,7 +7849,7 @@ func (x *TrustReport) String() string {
 func (*TrustReport) ProtoMessage() {}
 
 func (x *TrustReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[96]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7644,7 +7862,7 @@ func (x *TrustReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustReport.ProtoReflect.Descriptor instead.
 func (*TrustReport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{96}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *TrustReport) GetRoots() [][]byte {
@@ -7692,7 +7910,7 @@ type RootsAnnouncement struct {
 
 func (x *RootsAnnouncement) Reset() {
 	*x = RootsAnnouncement{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7704,7 +7922,7 @@ func (x *RootsAnnouncement) String() string {
 func (*RootsAnnouncement) ProtoMessage() {}
 
 func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[97]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7717,7 +7935,7 @@ func (x *RootsAnnouncement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootsAnnouncement.ProtoReflect.Descriptor instead.
 func (*RootsAnnouncement) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{97}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RootsAnnouncement) GetRoots() string {
@@ -7737,7 +7955,7 @@ type Wanted struct {
 
 func (x *Wanted) Reset() {
 	*x = Wanted{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7749,7 +7967,7 @@ func (x *Wanted) String() string {
 func (*Wanted) ProtoMessage() {}
 
 func (x *Wanted) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[98]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7762,7 +7980,7 @@ func (x *Wanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wanted.ProtoReflect.Descriptor instead.
 func (*Wanted) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{98}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Wanted) GetApps() []*WantedApp {
@@ -7782,7 +8000,7 @@ type WantedApp struct {
 
 func (x *WantedApp) Reset() {
 	*x = WantedApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7794,7 +8012,7 @@ func (x *WantedApp) String() string {
 func (*WantedApp) ProtoMessage() {}
 
 func (x *WantedApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[99]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7807,7 +8025,7 @@ func (x *WantedApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedApp.ProtoReflect.Descriptor instead.
 func (*WantedApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{99}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *WantedApp) GetApp() *App {
@@ -7836,7 +8054,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7848,7 +8066,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[100]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7861,7 +8079,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{100}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *RenewRequest) GetCluster() string {
@@ -7906,7 +8124,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7918,7 +8136,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[101]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7931,7 +8149,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{101}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RenewResponse) GetCluster() string {
@@ -8012,7 +8230,7 @@ type ExportsResponse struct {
 
 func (x *ExportsResponse) Reset() {
 	*x = ExportsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8024,7 +8242,7 @@ func (x *ExportsResponse) String() string {
 func (*ExportsResponse) ProtoMessage() {}
 
 func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[102]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8037,7 +8255,7 @@ func (x *ExportsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportsResponse.ProtoReflect.Descriptor instead.
 func (*ExportsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{102}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ExportsResponse) GetCluster() string {
@@ -8161,7 +8379,7 @@ type Export struct {
 
 func (x *Export) Reset() {
 	*x = Export{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8173,7 +8391,7 @@ func (x *Export) String() string {
 func (*Export) ProtoMessage() {}
 
 func (x *Export) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[103]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8186,7 +8404,7 @@ func (x *Export) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Export.ProtoReflect.Descriptor instead.
 func (*Export) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{103}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Export) GetApp() *App {
@@ -8298,7 +8516,7 @@ type ActorExport struct {
 
 func (x *ActorExport) Reset() {
 	*x = ActorExport{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8310,7 +8528,7 @@ func (x *ActorExport) String() string {
 func (*ActorExport) ProtoMessage() {}
 
 func (x *ActorExport) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[104]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8323,7 +8541,7 @@ func (x *ActorExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorExport.ProtoReflect.Descriptor instead.
 func (*ActorExport) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{104}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *ActorExport) GetObject() string {
@@ -8349,7 +8567,7 @@ type ActorsRequest struct {
 
 func (x *ActorsRequest) Reset() {
 	*x = ActorsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8361,7 +8579,7 @@ func (x *ActorsRequest) String() string {
 func (*ActorsRequest) ProtoMessage() {}
 
 func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[105]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8374,7 +8592,7 @@ func (x *ActorsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsRequest.ProtoReflect.Descriptor instead.
 func (*ActorsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{105}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *ActorsRequest) GetNamespace() string {
@@ -8398,7 +8616,7 @@ type ActorsResponse struct {
 
 func (x *ActorsResponse) Reset() {
 	*x = ActorsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8410,7 +8628,7 @@ func (x *ActorsResponse) String() string {
 func (*ActorsResponse) ProtoMessage() {}
 
 func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[106]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8423,7 +8641,7 @@ func (x *ActorsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorsResponse.ProtoReflect.Descriptor instead.
 func (*ActorsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{106}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *ActorsResponse) GetCluster() string {
@@ -8484,7 +8702,7 @@ type ImportedActors struct {
 
 func (x *ImportedActors) Reset() {
 	*x = ImportedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8496,7 +8714,7 @@ func (x *ImportedActors) String() string {
 func (*ImportedActors) ProtoMessage() {}
 
 func (x *ImportedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[107]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8509,7 +8727,7 @@ func (x *ImportedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedActors.ProtoReflect.Descriptor instead.
 func (*ImportedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{107}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ImportedActors) GetType() string {
@@ -8574,7 +8792,7 @@ type OwnedActors struct {
 
 func (x *OwnedActors) Reset() {
 	*x = OwnedActors{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8586,7 +8804,7 @@ func (x *OwnedActors) String() string {
 func (*OwnedActors) ProtoMessage() {}
 
 func (x *OwnedActors) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[108]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8599,7 +8817,7 @@ func (x *OwnedActors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedActors.ProtoReflect.Descriptor instead.
 func (*OwnedActors) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{108}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *OwnedActors) GetType() string {
@@ -8641,7 +8859,7 @@ type ActorCluster struct {
 
 func (x *ActorCluster) Reset() {
 	*x = ActorCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8653,7 +8871,7 @@ func (x *ActorCluster) String() string {
 func (*ActorCluster) ProtoMessage() {}
 
 func (x *ActorCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[109]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8666,7 +8884,7 @@ func (x *ActorCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActorCluster.ProtoReflect.Descriptor instead.
 func (*ActorCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{109}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *ActorCluster) GetName() string {
@@ -8691,7 +8909,7 @@ type SupportRequest struct {
 
 func (x *SupportRequest) Reset() {
 	*x = SupportRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8703,7 +8921,7 @@ func (x *SupportRequest) String() string {
 func (*SupportRequest) ProtoMessage() {}
 
 func (x *SupportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[110]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8716,7 +8934,7 @@ func (x *SupportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportRequest.ProtoReflect.Descriptor instead.
 func (*SupportRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{110}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
 }
 
 type SupportResponse struct {
@@ -8729,7 +8947,7 @@ type SupportResponse struct {
 
 func (x *SupportResponse) Reset() {
 	*x = SupportResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8741,7 +8959,7 @@ func (x *SupportResponse) String() string {
 func (*SupportResponse) ProtoMessage() {}
 
 func (x *SupportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[111]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8754,7 +8972,7 @@ func (x *SupportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SupportResponse.ProtoReflect.Descriptor instead.
 func (*SupportResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{111}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *SupportResponse) GetName() string {
@@ -8779,7 +8997,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8791,7 +9009,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[112]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8804,7 +9022,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{112}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
 }
 
 type CheckRequest struct {
@@ -8817,7 +9035,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8829,7 +9047,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[113]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8842,7 +9060,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{113}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *CheckRequest) GetPeer() string {
@@ -8875,7 +9093,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8887,7 +9105,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[114]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8900,7 +9118,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{114}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *CheckResponse) GetCluster() string {
@@ -8968,7 +9186,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8980,7 +9198,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[115]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8993,7 +9211,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{115}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *CheckResult) GetCheck() string {
@@ -9084,7 +9302,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9096,7 +9314,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[116]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9109,7 +9327,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{116}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -9328,7 +9546,7 @@ type Unhealthy struct {
 
 func (x *Unhealthy) Reset() {
 	*x = Unhealthy{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9340,7 +9558,7 @@ func (x *Unhealthy) String() string {
 func (*Unhealthy) ProtoMessage() {}
 
 func (x *Unhealthy) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[117]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9353,7 +9571,7 @@ func (x *Unhealthy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unhealthy.ProtoReflect.Descriptor instead.
 func (*Unhealthy) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{117}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Unhealthy) GetKind() string {
@@ -9398,7 +9616,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9410,7 +9628,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[118]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9423,7 +9641,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{118}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Problem) GetCheck() string {
@@ -9479,7 +9697,7 @@ type CallFault struct {
 
 func (x *CallFault) Reset() {
 	*x = CallFault{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9491,7 +9709,7 @@ func (x *CallFault) String() string {
 func (*CallFault) ProtoMessage() {}
 
 func (x *CallFault) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[119]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9504,7 +9722,7 @@ func (x *CallFault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFault.ProtoReflect.Descriptor instead.
 func (*CallFault) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{119}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *CallFault) GetCheck() string {
@@ -9628,7 +9846,7 @@ type PoliciesStatus struct {
 
 func (x *PoliciesStatus) Reset() {
 	*x = PoliciesStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9640,7 +9858,7 @@ func (x *PoliciesStatus) String() string {
 func (*PoliciesStatus) ProtoMessage() {}
 
 func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[120]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9653,7 +9871,7 @@ func (x *PoliciesStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesStatus.ProtoReflect.Descriptor instead.
 func (*PoliciesStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{120}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *PoliciesStatus) GetLeads() bool {
@@ -9717,7 +9935,7 @@ type XDSCounts struct {
 
 func (x *XDSCounts) Reset() {
 	*x = XDSCounts{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9729,7 +9947,7 @@ func (x *XDSCounts) String() string {
 func (*XDSCounts) ProtoMessage() {}
 
 func (x *XDSCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[121]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9742,7 +9960,7 @@ func (x *XDSCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSCounts.ProtoReflect.Descriptor instead.
 func (*XDSCounts) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{121}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *XDSCounts) GetClients() uint32 {
@@ -9782,7 +10000,7 @@ type XDSClient struct {
 
 func (x *XDSClient) Reset() {
 	*x = XDSClient{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9794,7 +10012,7 @@ func (x *XDSClient) String() string {
 func (*XDSClient) ProtoMessage() {}
 
 func (x *XDSClient) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[122]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9807,7 +10025,7 @@ func (x *XDSClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSClient.ProtoReflect.Descriptor instead.
 func (*XDSClient) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{122}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *XDSClient) GetApp() *App {
@@ -9872,7 +10090,7 @@ type XDSRejection struct {
 
 func (x *XDSRejection) Reset() {
 	*x = XDSRejection{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9884,7 +10102,7 @@ func (x *XDSRejection) String() string {
 func (*XDSRejection) ProtoMessage() {}
 
 func (x *XDSRejection) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[123]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9897,7 +10115,7 @@ func (x *XDSRejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XDSRejection.ProtoReflect.Descriptor instead.
 func (*XDSRejection) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{123}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *XDSRejection) GetType() string {
@@ -9946,7 +10164,7 @@ type DNSStatus struct {
 
 func (x *DNSStatus) Reset() {
 	*x = DNSStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9958,7 +10176,7 @@ func (x *DNSStatus) String() string {
 func (*DNSStatus) ProtoMessage() {}
 
 func (x *DNSStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[124]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9971,7 +10189,7 @@ func (x *DNSStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSStatus.ProtoReflect.Descriptor instead.
 func (*DNSStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{124}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *DNSStatus) GetListeners() []*DNSListener {
@@ -10020,7 +10238,7 @@ type DNSListener struct {
 
 func (x *DNSListener) Reset() {
 	*x = DNSListener{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10032,7 +10250,7 @@ func (x *DNSListener) String() string {
 func (*DNSListener) ProtoMessage() {}
 
 func (x *DNSListener) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[125]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10045,7 +10263,7 @@ func (x *DNSListener) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSListener.ProtoReflect.Descriptor instead.
 func (*DNSListener) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{125}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *DNSListener) GetAddress() string {
@@ -10081,7 +10299,7 @@ type DNSUpstream struct {
 
 func (x *DNSUpstream) Reset() {
 	*x = DNSUpstream{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10093,7 +10311,7 @@ func (x *DNSUpstream) String() string {
 func (*DNSUpstream) ProtoMessage() {}
 
 func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[126]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10106,7 +10324,7 @@ func (x *DNSUpstream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSUpstream.ProtoReflect.Descriptor instead.
 func (*DNSUpstream) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{126}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *DNSUpstream) GetAddress() string {
@@ -10149,7 +10367,7 @@ type DNSHost struct {
 
 func (x *DNSHost) Reset() {
 	*x = DNSHost{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10161,7 +10379,7 @@ func (x *DNSHost) String() string {
 func (*DNSHost) ProtoMessage() {}
 
 func (x *DNSHost) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[127]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10174,7 +10392,7 @@ func (x *DNSHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSHost.ProtoReflect.Descriptor instead.
 func (*DNSHost) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{127}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *DNSHost) GetName() string {
@@ -10221,7 +10439,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10233,7 +10451,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[128]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10246,7 +10464,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{128}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
 }
 
 func (x *SourceStatus) GetName() string {
@@ -10318,7 +10536,7 @@ type TrustStatus struct {
 
 func (x *TrustStatus) Reset() {
 	*x = TrustStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10330,7 +10548,7 @@ func (x *TrustStatus) String() string {
 func (*TrustStatus) ProtoMessage() {}
 
 func (x *TrustStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[129]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10343,7 +10561,7 @@ func (x *TrustStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrustStatus.ProtoReflect.Descriptor instead.
 func (*TrustStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{129}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *TrustStatus) GetUse() string {
@@ -10423,7 +10641,7 @@ type StoreStatus struct {
 
 func (x *StoreStatus) Reset() {
 	*x = StoreStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10435,7 +10653,7 @@ func (x *StoreStatus) String() string {
 func (*StoreStatus) ProtoMessage() {}
 
 func (x *StoreStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[130]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10448,7 +10666,7 @@ func (x *StoreStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStatus.ProtoReflect.Descriptor instead.
 func (*StoreStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{130}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *StoreStatus) GetName() string {
@@ -10503,7 +10721,7 @@ type RefusedObject struct {
 
 func (x *RefusedObject) Reset() {
 	*x = RefusedObject{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10515,7 +10733,7 @@ func (x *RefusedObject) String() string {
 func (*RefusedObject) ProtoMessage() {}
 
 func (x *RefusedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[131]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10528,7 +10746,7 @@ func (x *RefusedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefusedObject.ProtoReflect.Descriptor instead.
 func (*RefusedObject) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{131}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *RefusedObject) GetSource() string {
@@ -10585,15 +10803,17 @@ type PeerStatus struct {
 	SecondService string `protobuf:"bytes,25,opt,name=second_service,json=secondService,proto3" json:"second_service,omitempty"`
 	// Other replicas of this cluster that hear it, while this one has not for so long that it sends
 	// its sidecars to them.
-	HeardBy       []string      `protobuf:"bytes,26,rep,name=heard_by,json=heardBy,proto3" json:"heard_by,omitempty"`
-	Tunnel        *TunnelStatus `protobuf:"bytes,27,opt,name=tunnel,proto3" json:"tunnel,omitempty"` // absent where each cluster dials the other
+	HeardBy       []string          `protobuf:"bytes,26,rep,name=heard_by,json=heardBy,proto3" json:"heard_by,omitempty"`
+	Tunnel        *TunnelStatus     `protobuf:"bytes,27,opt,name=tunnel,proto3" json:"tunnel,omitempty"`                                 // absent where each cluster dials the other
+	IntroducedBy  string            `protobuf:"bytes,30,opt,name=introduced_by,json=introducedBy,proto3" json:"introduced_by,omitempty"` // the cluster that introduces it here; empty: it has a Cluster object
+	Introduces    *IntroducerStatus `protobuf:"bytes,31,opt,name=introduces,proto3" json:"introduces,omitempty"`                         // absent where its Cluster object lets it introduce none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PeerStatus) Reset() {
 	*x = PeerStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10605,7 +10825,7 @@ func (x *PeerStatus) String() string {
 func (*PeerStatus) ProtoMessage() {}
 
 func (x *PeerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[132]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10618,7 +10838,7 @@ func (x *PeerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerStatus.ProtoReflect.Descriptor instead.
 func (*PeerStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{132}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *PeerStatus) GetCluster() string {
@@ -10824,6 +11044,182 @@ func (x *PeerStatus) GetTunnel() *TunnelStatus {
 	return nil
 }
 
+func (x *PeerStatus) GetIntroducedBy() string {
+	if x != nil {
+		return x.IntroducedBy
+	}
+	return ""
+}
+
+func (x *PeerStatus) GetIntroduces() *IntroducerStatus {
+	if x != nil {
+		return x.Introduces
+	}
+	return nil
+}
+
+// IntroducerStatus is what a cluster introduces here.
+type IntroducerStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Told          uint32                 `protobuf:"varint,1,opt,name=told,proto3" json:"told,omitempty"`                                  // clusters that it tells of
+	Taken         uint32                 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`                                // that count here by its word
+	NotAccepted   uint32                 `protobuf:"varint,3,opt,name=not_accepted,json=notAccepted,proto3" json:"not_accepted,omitempty"` // that the rule's names and labels leave out
+	Outranked     uint32                 `protobuf:"varint,4,opt,name=outranked,proto3" json:"outranked,omitempty"`                        // that have a Cluster object here, or count by the word of another introducer
+	Refused       uint32                 `protobuf:"varint,5,opt,name=refused,proto3" json:"refused,omitempty"`                            // that can't be used here
+	Differing     uint32                 `protobuf:"varint,6,opt,name=differing,proto3" json:"differing,omitempty"`                        // of which another introducer says something else, and comes first by its name
+	Problems      []*IntroductionProblem `protobuf:"bytes,7,rep,name=problems,proto3" json:"problems,omitempty"`                           // of the refused and the differing: the first hundred
+	Over          uint32                 `protobuf:"varint,8,opt,name=over,proto3" json:"over,omitempty"`                                  // that are beyond the bounds of one introducer, and not kept
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntroducerStatus) Reset() {
+	*x = IntroducerStatus{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroducerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroducerStatus) ProtoMessage() {}
+
+func (x *IntroducerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroducerStatus.ProtoReflect.Descriptor instead.
+func (*IntroducerStatus) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+}
+
+func (x *IntroducerStatus) GetTold() uint32 {
+	if x != nil {
+		return x.Told
+	}
+	return 0
+}
+
+func (x *IntroducerStatus) GetTaken() uint32 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *IntroducerStatus) GetNotAccepted() uint32 {
+	if x != nil {
+		return x.NotAccepted
+	}
+	return 0
+}
+
+func (x *IntroducerStatus) GetOutranked() uint32 {
+	if x != nil {
+		return x.Outranked
+	}
+	return 0
+}
+
+func (x *IntroducerStatus) GetRefused() uint32 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *IntroducerStatus) GetDiffering() uint32 {
+	if x != nil {
+		return x.Differing
+	}
+	return 0
+}
+
+func (x *IntroducerStatus) GetProblems() []*IntroductionProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *IntroducerStatus) GetOver() uint32 {
+	if x != nil {
+		return x.Over
+	}
+	return 0
+}
+
+// IntroductionProblem is an introduced cluster that doesn't count, or not as this introducer says.
+type IntroductionProblem struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	Differs       bool                   `protobuf:"varint,3,opt,name=differs,proto3" json:"differs,omitempty"` // as another introducer that comes first says
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntroductionProblem) Reset() {
+	*x = IntroductionProblem{}
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntroductionProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntroductionProblem) ProtoMessage() {}
+
+func (x *IntroductionProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntroductionProblem.ProtoReflect.Descriptor instead.
+func (*IntroductionProblem) Descriptor() ([]byte, []int) {
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+}
+
+func (x *IntroductionProblem) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *IntroductionProblem) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *IntroductionProblem) GetDiffers() bool {
+	if x != nil {
+		return x.Differs
+	}
+	return false
+}
+
 // TunnelStatus is how the tunnels between this service and a cluster are.
 type TunnelStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -10838,7 +11234,7 @@ type TunnelStatus struct {
 
 func (x *TunnelStatus) Reset() {
 	*x = TunnelStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10850,7 +11246,7 @@ func (x *TunnelStatus) String() string {
 func (*TunnelStatus) ProtoMessage() {}
 
 func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[133]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10863,7 +11259,7 @@ func (x *TunnelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelStatus.ProtoReflect.Descriptor instead.
 func (*TunnelStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{133}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *TunnelStatus) GetMode() string {
@@ -10913,7 +11309,7 @@ type Lapse struct {
 
 func (x *Lapse) Reset() {
 	*x = Lapse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10925,7 +11321,7 @@ func (x *Lapse) String() string {
 func (*Lapse) ProtoMessage() {}
 
 func (x *Lapse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[134]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10938,7 +11334,7 @@ func (x *Lapse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lapse.ProtoReflect.Descriptor instead.
 func (*Lapse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{134}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *Lapse) GetAtUnixMs() int64 {
@@ -10975,7 +11371,7 @@ type GatewayStatus struct {
 
 func (x *GatewayStatus) Reset() {
 	*x = GatewayStatus{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10987,7 +11383,7 @@ func (x *GatewayStatus) String() string {
 func (*GatewayStatus) ProtoMessage() {}
 
 func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[135]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11000,7 +11396,7 @@ func (x *GatewayStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayStatus.ProtoReflect.Descriptor instead.
 func (*GatewayStatus) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{135}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *GatewayStatus) GetAddress() string {
@@ -11052,7 +11448,7 @@ type LinkOptions struct {
 
 func (x *LinkOptions) Reset() {
 	*x = LinkOptions{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11064,7 +11460,7 @@ func (x *LinkOptions) String() string {
 func (*LinkOptions) ProtoMessage() {}
 
 func (x *LinkOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[136]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11077,7 +11473,7 @@ func (x *LinkOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkOptions.ProtoReflect.Descriptor instead.
 func (*LinkOptions) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{136}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *LinkOptions) GetGateways() []string {
@@ -11134,7 +11530,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11146,7 +11542,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[137]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11159,7 +11555,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{137}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *InviteRequest) GetCluster() string {
@@ -11203,7 +11599,7 @@ type GuestOffer struct {
 
 func (x *GuestOffer) Reset() {
 	*x = GuestOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11215,7 +11611,7 @@ func (x *GuestOffer) String() string {
 func (*GuestOffer) ProtoMessage() {}
 
 func (x *GuestOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[138]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11228,7 +11624,7 @@ func (x *GuestOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestOffer.ProtoReflect.Descriptor instead.
 func (*GuestOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{138}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *GuestOffer) GetApps() []string {
@@ -11272,7 +11668,7 @@ type GuestChoice struct {
 
 func (x *GuestChoice) Reset() {
 	*x = GuestChoice{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11284,7 +11680,7 @@ func (x *GuestChoice) String() string {
 func (*GuestChoice) ProtoMessage() {}
 
 func (x *GuestChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[139]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11297,7 +11693,7 @@ func (x *GuestChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestChoice.ProtoReflect.Descriptor instead.
 func (*GuestChoice) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{139}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *GuestChoice) GetApp() string {
@@ -11339,7 +11735,7 @@ type GuestWelcome struct {
 
 func (x *GuestWelcome) Reset() {
 	*x = GuestWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11351,7 +11747,7 @@ func (x *GuestWelcome) String() string {
 func (*GuestWelcome) ProtoMessage() {}
 
 func (x *GuestWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[140]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11364,7 +11760,7 @@ func (x *GuestWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuestWelcome.ProtoReflect.Descriptor instead.
 func (*GuestWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{140}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *GuestWelcome) GetCertificate() []byte {
@@ -11391,7 +11787,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11403,7 +11799,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[141]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11416,7 +11812,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{141}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *InviteResponse) GetInvitation() string {
@@ -11442,7 +11838,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11454,7 +11850,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[142]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11467,7 +11863,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{142}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *FollowRequest) GetId() string {
@@ -11487,7 +11883,7 @@ type AcceptRequest struct {
 
 func (x *AcceptRequest) Reset() {
 	*x = AcceptRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11499,7 +11895,7 @@ func (x *AcceptRequest) String() string {
 func (*AcceptRequest) ProtoMessage() {}
 
 func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[143]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11512,7 +11908,7 @@ func (x *AcceptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{143}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *AcceptRequest) GetInvitation() string {
@@ -11539,7 +11935,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11551,7 +11947,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[144]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11564,7 +11960,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{144}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *ConfirmRequest) GetId() string {
@@ -11589,7 +11985,7 @@ type InvitationsRequest struct {
 
 func (x *InvitationsRequest) Reset() {
 	*x = InvitationsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11601,7 +11997,7 @@ func (x *InvitationsRequest) String() string {
 func (*InvitationsRequest) ProtoMessage() {}
 
 func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[145]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11614,7 +12010,7 @@ func (x *InvitationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsRequest.ProtoReflect.Descriptor instead.
 func (*InvitationsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{145}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
 }
 
 type InvitationsResponse struct {
@@ -11627,7 +12023,7 @@ type InvitationsResponse struct {
 
 func (x *InvitationsResponse) Reset() {
 	*x = InvitationsResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11639,7 +12035,7 @@ func (x *InvitationsResponse) String() string {
 func (*InvitationsResponse) ProtoMessage() {}
 
 func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[146]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11652,7 +12048,7 @@ func (x *InvitationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InvitationsResponse.ProtoReflect.Descriptor instead.
 func (*InvitationsResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{146}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *InvitationsResponse) GetInvitations() []*LinkState {
@@ -11683,7 +12079,7 @@ type LinkedCluster struct {
 
 func (x *LinkedCluster) Reset() {
 	*x = LinkedCluster{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11695,7 +12091,7 @@ func (x *LinkedCluster) String() string {
 func (*LinkedCluster) ProtoMessage() {}
 
 func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[147]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11708,7 +12104,7 @@ func (x *LinkedCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkedCluster.ProtoReflect.Descriptor instead.
 func (*LinkedCluster) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{147}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *LinkedCluster) GetCluster() string {
@@ -11755,7 +12151,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11767,7 +12163,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[148]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11780,7 +12176,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{148}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *RevokeRequest) GetId() string {
@@ -11812,7 +12208,7 @@ type LinkState struct {
 
 func (x *LinkState) Reset() {
 	*x = LinkState{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11824,7 +12220,7 @@ func (x *LinkState) String() string {
 func (*LinkState) ProtoMessage() {}
 
 func (x *LinkState) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[149]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11837,7 +12233,7 @@ func (x *LinkState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkState.ProtoReflect.Descriptor instead.
 func (*LinkState) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{149}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *LinkState) GetId() string {
@@ -11933,7 +12329,7 @@ type LinkTrustRequest struct {
 
 func (x *LinkTrustRequest) Reset() {
 	*x = LinkTrustRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11945,7 +12341,7 @@ func (x *LinkTrustRequest) String() string {
 func (*LinkTrustRequest) ProtoMessage() {}
 
 func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[150]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11958,7 +12354,7 @@ func (x *LinkTrustRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustRequest.ProtoReflect.Descriptor instead.
 func (*LinkTrustRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{150}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *LinkTrustRequest) GetCluster() string {
@@ -11980,7 +12376,7 @@ type LinkTrustResponse struct {
 
 func (x *LinkTrustResponse) Reset() {
 	*x = LinkTrustResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11992,7 +12388,7 @@ func (x *LinkTrustResponse) String() string {
 func (*LinkTrustResponse) ProtoMessage() {}
 
 func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[151]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12005,7 +12401,7 @@ func (x *LinkTrustResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinkTrustResponse.ProtoReflect.Descriptor instead.
 func (*LinkTrustResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{151}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *LinkTrustResponse) GetOwnRoots() string {
@@ -12045,7 +12441,7 @@ type ShowRotationRequest struct {
 
 func (x *ShowRotationRequest) Reset() {
 	*x = ShowRotationRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12057,7 +12453,7 @@ func (x *ShowRotationRequest) String() string {
 func (*ShowRotationRequest) ProtoMessage() {}
 
 func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[152]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12070,7 +12466,7 @@ func (x *ShowRotationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowRotationRequest.ProtoReflect.Descriptor instead.
 func (*ShowRotationRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{152}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *ShowRotationRequest) GetForReplica() string {
@@ -12099,7 +12495,7 @@ type ShowRotationResponse struct {
 
 func (x *ShowRotationResponse) Reset() {
 	*x = ShowRotationResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12111,7 +12507,7 @@ func (x *ShowRotationResponse) String() string {
 func (*ShowRotationResponse) ProtoMessage() {}
 
 func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[153]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12124,7 +12520,7 @@ func (x *ShowRotationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowRotationResponse.ProtoReflect.Descriptor instead.
 func (*ShowRotationResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{153}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *ShowRotationResponse) GetCluster() string {
@@ -12210,7 +12606,7 @@ type CertifiedSidecar struct {
 
 func (x *CertifiedSidecar) Reset() {
 	*x = CertifiedSidecar{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12222,7 +12618,7 @@ func (x *CertifiedSidecar) String() string {
 func (*CertifiedSidecar) ProtoMessage() {}
 
 func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[154]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12235,7 +12631,7 @@ func (x *CertifiedSidecar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertifiedSidecar.ProtoReflect.Descriptor instead.
 func (*CertifiedSidecar) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{154}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *CertifiedSidecar) GetSidecar() *SidecarState {
@@ -12280,7 +12676,7 @@ type PeerRotation struct {
 
 func (x *PeerRotation) Reset() {
 	*x = PeerRotation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12292,7 +12688,7 @@ func (x *PeerRotation) String() string {
 func (*PeerRotation) ProtoMessage() {}
 
 func (x *PeerRotation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[155]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12305,7 +12701,7 @@ func (x *PeerRotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRotation.ProtoReflect.Descriptor instead.
 func (*PeerRotation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{155}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{161}
 }
 
 func (x *PeerRotation) GetCluster() string {
@@ -12352,7 +12748,7 @@ type AnnounceRootsRequest struct {
 
 func (x *AnnounceRootsRequest) Reset() {
 	*x = AnnounceRootsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12364,7 +12760,7 @@ func (x *AnnounceRootsRequest) String() string {
 func (*AnnounceRootsRequest) ProtoMessage() {}
 
 func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[156]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12377,7 +12773,7 @@ func (x *AnnounceRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceRootsRequest.ProtoReflect.Descriptor instead.
 func (*AnnounceRootsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{156}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *AnnounceRootsRequest) GetRoots() string {
@@ -12397,7 +12793,7 @@ type AcceptRootsRequest struct {
 
 func (x *AcceptRootsRequest) Reset() {
 	*x = AcceptRootsRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12409,7 +12805,7 @@ func (x *AcceptRootsRequest) String() string {
 func (*AcceptRootsRequest) ProtoMessage() {}
 
 func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[157]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12422,7 +12818,7 @@ func (x *AcceptRootsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptRootsRequest.ProtoReflect.Descriptor instead.
 func (*AcceptRootsRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{157}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *AcceptRootsRequest) GetCluster() string {
@@ -12450,7 +12846,7 @@ type RootsChange struct {
 
 func (x *RootsChange) Reset() {
 	*x = RootsChange{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12462,7 +12858,7 @@ func (x *RootsChange) String() string {
 func (*RootsChange) ProtoMessage() {}
 
 func (x *RootsChange) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[158]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12475,7 +12871,7 @@ func (x *RootsChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootsChange.ProtoReflect.Descriptor instead.
 func (*RootsChange) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{158}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *RootsChange) GetAdded() []string {
@@ -12506,7 +12902,7 @@ type LackingApp struct {
 
 func (x *LackingApp) Reset() {
 	*x = LackingApp{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12518,7 +12914,7 @@ func (x *LackingApp) String() string {
 func (*LackingApp) ProtoMessage() {}
 
 func (x *LackingApp) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[159]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12531,7 +12927,7 @@ func (x *LackingApp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LackingApp.ProtoReflect.Descriptor instead.
 func (*LackingApp) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{159}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{165}
 }
 
 func (x *LackingApp) GetApp() *App {
@@ -12584,7 +12980,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12596,7 +12992,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[160]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12609,7 +13005,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{160}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{166}
 }
 
 func (x *MeetRequest) GetMessage() isMeetRequest_Message {
@@ -12691,7 +13087,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12703,7 +13099,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[161]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12716,7 +13112,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{161}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *MeetResponse) GetMessage() isMeetResponse_Message {
@@ -12808,7 +13204,7 @@ type MeetHello struct {
 
 func (x *MeetHello) Reset() {
 	*x = MeetHello{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12820,7 +13216,7 @@ func (x *MeetHello) String() string {
 func (*MeetHello) ProtoMessage() {}
 
 func (x *MeetHello) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[162]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12833,7 +13229,7 @@ func (x *MeetHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetHello.ProtoReflect.Descriptor instead.
 func (*MeetHello) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{162}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *MeetHello) GetVersion() uint32 {
@@ -12868,7 +13264,7 @@ type MeetWelcome struct {
 
 func (x *MeetWelcome) Reset() {
 	*x = MeetWelcome{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12880,7 +13276,7 @@ func (x *MeetWelcome) String() string {
 func (*MeetWelcome) ProtoMessage() {}
 
 func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[163]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12893,7 +13289,7 @@ func (x *MeetWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetWelcome.ProtoReflect.Descriptor instead.
 func (*MeetWelcome) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{163}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *MeetWelcome) GetNonce() []byte {
@@ -12929,7 +13325,7 @@ type MeetOffer struct {
 
 func (x *MeetOffer) Reset() {
 	*x = MeetOffer{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12941,7 +13337,7 @@ func (x *MeetOffer) String() string {
 func (*MeetOffer) ProtoMessage() {}
 
 func (x *MeetOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[164]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12954,7 +13350,7 @@ func (x *MeetOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetOffer.ProtoReflect.Descriptor instead.
 func (*MeetOffer) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{164}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *MeetOffer) GetId() []byte {
@@ -13001,7 +13397,7 @@ type MeetDescription struct {
 
 func (x *MeetDescription) Reset() {
 	*x = MeetDescription{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13013,7 +13409,7 @@ func (x *MeetDescription) String() string {
 func (*MeetDescription) ProtoMessage() {}
 
 func (x *MeetDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[165]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13026,7 +13422,7 @@ func (x *MeetDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDescription.ProtoReflect.Descriptor instead.
 func (*MeetDescription) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{165}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{171}
 }
 
 func (x *MeetDescription) GetCluster() string {
@@ -13087,7 +13483,7 @@ type MeetDecision struct {
 
 func (x *MeetDecision) Reset() {
 	*x = MeetDecision{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13099,7 +13495,7 @@ func (x *MeetDecision) String() string {
 func (*MeetDecision) ProtoMessage() {}
 
 func (x *MeetDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[166]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13112,7 +13508,7 @@ func (x *MeetDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDecision.ProtoReflect.Descriptor instead.
 func (*MeetDecision) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{166}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *MeetDecision) GetRefused() string {
@@ -13132,7 +13528,7 @@ type MeetDone struct {
 
 func (x *MeetDone) Reset() {
 	*x = MeetDone{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13144,7 +13540,7 @@ func (x *MeetDone) String() string {
 func (*MeetDone) ProtoMessage() {}
 
 func (x *MeetDone) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[167]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13157,7 +13553,7 @@ func (x *MeetDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetDone.ProtoReflect.Descriptor instead.
 func (*MeetDone) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{167}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *MeetDone) GetGuest() *GuestWelcome {
@@ -13186,7 +13582,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[168]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[174]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13198,7 +13594,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[168]
+	mi := &file_isthmus_v1alpha1_services_proto_msgTypes[174]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13211,7 +13607,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{168}
+	return file_isthmus_v1alpha1_services_proto_rawDescGZIP(), []int{174}
 }
 
 func (x *Invitation) GetCluster() string {
@@ -13884,7 +14280,20 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\n" +
 	"EventField\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"H\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"k\n" +
+	"\x14IntroductionsRequest\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x129\n" +
+	"\x05known\x18\x02 \x03(\v2#.isthmus.v1alpha1.KnownIntroductionR\x05known\"E\n" +
+	"\x11KnownIntroduction\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\x06R\x06digest\"}\n" +
+	"\x15IntroductionsResponse\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x120\n" +
+	"\x03put\x18\x02 \x03(\v2\x1e.isthmus.v1alpha1.IntroductionR\x03put\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\tR\aremoved\"Y\n" +
+	"\fIntroduction\x121\n" +
+	"\x06object\x18\x01 \x01(\v2\x19.isthmus.v1alpha1.ClusterR\x06object\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\x06R\x06digest\"H\n" +
 	"\vSignRequest\x12'\n" +
 	"\x03app\x18\x01 \x01(\v2\x15.isthmus.v1alpha1.AppR\x03app\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\"0\n" +
@@ -14169,7 +14578,7 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\x04path\x18\x06 \x01(\tR\x04path\"=\n" +
 	"\rRefusedObject\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xa4\b\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x8d\t\n" +
 	"\n" +
 	"PeerStatus\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
@@ -14201,7 +14610,24 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\rrecent_lapses\x18\x18 \x03(\v2\x17.isthmus.v1alpha1.LapseR\frecentLapses\x12%\n" +
 	"\x0esecond_service\x18\x19 \x01(\tR\rsecondService\x12\x19\n" +
 	"\bheard_by\x18\x1a \x03(\tR\aheardBy\x126\n" +
-	"\x06tunnel\x18\x1b \x01(\v2\x1e.isthmus.v1alpha1.TunnelStatusR\x06tunnel\"\x8a\x01\n" +
+	"\x06tunnel\x18\x1b \x01(\v2\x1e.isthmus.v1alpha1.TunnelStatusR\x06tunnel\x12#\n" +
+	"\rintroduced_by\x18\x1e \x01(\tR\fintroducedBy\x12B\n" +
+	"\n" +
+	"introduces\x18\x1f \x01(\v2\".isthmus.v1alpha1.IntroducerStatusR\n" +
+	"introduces\"\x8c\x02\n" +
+	"\x10IntroducerStatus\x12\x12\n" +
+	"\x04told\x18\x01 \x01(\rR\x04told\x12\x14\n" +
+	"\x05taken\x18\x02 \x01(\rR\x05taken\x12!\n" +
+	"\fnot_accepted\x18\x03 \x01(\rR\vnotAccepted\x12\x1c\n" +
+	"\toutranked\x18\x04 \x01(\rR\toutranked\x12\x18\n" +
+	"\arefused\x18\x05 \x01(\rR\arefused\x12\x1c\n" +
+	"\tdiffering\x18\x06 \x01(\rR\tdiffering\x12A\n" +
+	"\bproblems\x18\a \x03(\v2%.isthmus.v1alpha1.IntroductionProblemR\bproblems\x12\x12\n" +
+	"\x04over\x18\b \x01(\rR\x04over\"[\n" +
+	"\x13IntroductionProblem\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\x12\x18\n" +
+	"\adiffers\x18\x03 \x01(\bR\adiffers\"\x8a\x01\n" +
 	"\fTunnelStatus\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\rR\x04open\x12\"\n" +
@@ -14409,10 +14835,11 @@ const file_isthmus_v1alpha1_services_proto_rawDesc = "" +
 	"\aTraffic\x12 .isthmus.v1alpha1.TrafficRequest\x1a!.isthmus.v1alpha1.TrafficResponse0\x01\x12D\n" +
 	"\x03Tap\x12\x1c.isthmus.v1alpha1.TapRequest\x1a\x1d.isthmus.v1alpha1.TapResponse0\x01\x12J\n" +
 	"\x05Graph\x12\x1e.isthmus.v1alpha1.GraphRequest\x1a\x1f.isthmus.v1alpha1.GraphResponse0\x01\x12S\n" +
-	"\bPolicies\x12!.isthmus.v1alpha1.PoliciesRequest\x1a\".isthmus.v1alpha1.PoliciesResponse0\x012\xab\x01\n" +
+	"\bPolicies\x12!.isthmus.v1alpha1.PoliciesRequest\x1a\".isthmus.v1alpha1.PoliciesResponse0\x012\x8f\x02\n" +
 	"\aPeering\x12R\n" +
 	"\aExports\x12 .isthmus.v1alpha1.ExportsRequest\x1a!.isthmus.v1alpha1.ExportsResponse(\x010\x01\x12L\n" +
-	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x012\xea\x01\n" +
+	"\x05Renew\x12\x1e.isthmus.v1alpha1.RenewRequest\x1a\x1f.isthmus.v1alpha1.RenewResponse(\x010\x01\x12b\n" +
+	"\rIntroductions\x12&.isthmus.v1alpha1.IntroductionsRequest\x1a'.isthmus.v1alpha1.IntroductionsResponse0\x012\xea\x01\n" +
 	"\x06Guests\x12E\n" +
 	"\x04Sign\x12\x1d.isthmus.v1alpha1.SignRequest\x1a\x1e.isthmus.v1alpha1.SignResponse\x12O\n" +
 	"\x04Show\x12\".isthmus.v1alpha1.ShowGuestRequest\x1a#.isthmus.v1alpha1.ShowGuestResponse\x12H\n" +
@@ -14451,182 +14878,189 @@ func file_isthmus_v1alpha1_services_proto_rawDescGZIP() []byte {
 }
 
 var file_isthmus_v1alpha1_services_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 169)
+var file_isthmus_v1alpha1_services_proto_msgTypes = make([]protoimpl.MessageInfo, 175)
 var file_isthmus_v1alpha1_services_proto_goTypes = []any{
-	(ViewRoute_State)(0),         // 0: isthmus.v1alpha1.ViewRoute.State
-	(*App)(nil),                  // 1: isthmus.v1alpha1.App
-	(*WatchRequest)(nil),         // 2: isthmus.v1alpha1.WatchRequest
-	(*Hello)(nil),                // 3: isthmus.v1alpha1.Hello
-	(*TurnedAway)(nil),           // 4: isthmus.v1alpha1.TurnedAway
-	(*Instance)(nil),             // 5: isthmus.v1alpha1.Instance
-	(*Known)(nil),                // 6: isthmus.v1alpha1.Known
-	(*Drain)(nil),                // 7: isthmus.v1alpha1.Drain
-	(*Unreached)(nil),            // 8: isthmus.v1alpha1.Unreached
-	(*UnreachedGateway)(nil),     // 9: isthmus.v1alpha1.UnreachedGateway
-	(*CallReport)(nil),           // 10: isthmus.v1alpha1.CallReport
-	(*TapSidecar)(nil),           // 11: isthmus.v1alpha1.TapSidecar
-	(*TapFilter)(nil),            // 12: isthmus.v1alpha1.TapFilter
-	(*TappedCalls)(nil),          // 13: isthmus.v1alpha1.TappedCalls
-	(*TappedCall)(nil),           // 14: isthmus.v1alpha1.TappedCall
-	(*TappedTry)(nil),            // 15: isthmus.v1alpha1.TappedTry
-	(*TappedRoute)(nil),          // 16: isthmus.v1alpha1.TappedRoute
-	(*RefusedLookups)(nil),       // 17: isthmus.v1alpha1.RefusedLookups
-	(*MadeCalls)(nil),            // 18: isthmus.v1alpha1.MadeCalls
-	(*CallTraffic)(nil),          // 19: isthmus.v1alpha1.CallTraffic
-	(*CallExemplar)(nil),         // 20: isthmus.v1alpha1.CallExemplar
-	(*CallCount)(nil),            // 21: isthmus.v1alpha1.CallCount
-	(*WatchResponse)(nil),        // 22: isthmus.v1alpha1.WatchResponse
-	(*Access)(nil),               // 23: isthmus.v1alpha1.Access
-	(*AppSetEdit)(nil),           // 24: isthmus.v1alpha1.AppSetEdit
-	(*RemoteCaller)(nil),         // 25: isthmus.v1alpha1.RemoteCaller
-	(*Gateways)(nil),             // 26: isthmus.v1alpha1.Gateways
-	(*ClusterGateways)(nil),      // 27: isthmus.v1alpha1.ClusterGateways
-	(*ViewEntry)(nil),            // 28: isthmus.v1alpha1.ViewEntry
-	(*ViewTake)(nil),             // 29: isthmus.v1alpha1.ViewTake
-	(*ViewRoute)(nil),            // 30: isthmus.v1alpha1.ViewRoute
-	(*ResolveRequest)(nil),       // 31: isthmus.v1alpha1.ResolveRequest
-	(*Decision)(nil),             // 32: isthmus.v1alpha1.Decision
-	(*RouteDecision)(nil),        // 33: isthmus.v1alpha1.RouteDecision
-	(*ApplyRequest)(nil),         // 34: isthmus.v1alpha1.ApplyRequest
-	(*ApplyObject)(nil),          // 35: isthmus.v1alpha1.ApplyObject
-	(*ApplyResponse)(nil),        // 36: isthmus.v1alpha1.ApplyResponse
-	(*EffectCounts)(nil),         // 37: isthmus.v1alpha1.EffectCounts
-	(*ExportEffect)(nil),         // 38: isthmus.v1alpha1.ExportEffect
-	(*AnalyzeRequest)(nil),       // 39: isthmus.v1alpha1.AnalyzeRequest
-	(*AnalyzeResponse)(nil),      // 40: isthmus.v1alpha1.AnalyzeResponse
-	(*Finding)(nil),              // 41: isthmus.v1alpha1.Finding
-	(*ApplyResult)(nil),          // 42: isthmus.v1alpha1.ApplyResult
-	(*Effect)(nil),               // 43: isthmus.v1alpha1.Effect
-	(*ObjectKey)(nil),            // 44: isthmus.v1alpha1.ObjectKey
-	(*GetRequest)(nil),           // 45: isthmus.v1alpha1.GetRequest
-	(*GetResponse)(nil),          // 46: isthmus.v1alpha1.GetResponse
-	(*StoredObject)(nil),         // 47: isthmus.v1alpha1.StoredObject
-	(*DeleteRequest)(nil),        // 48: isthmus.v1alpha1.DeleteRequest
-	(*HistoryRequest)(nil),       // 49: isthmus.v1alpha1.HistoryRequest
-	(*HistoryResponse)(nil),      // 50: isthmus.v1alpha1.HistoryResponse
-	(*PastObject)(nil),           // 51: isthmus.v1alpha1.PastObject
-	(*PoliciesRequest)(nil),      // 52: isthmus.v1alpha1.PoliciesRequest
-	(*PoliciesResponse)(nil),     // 53: isthmus.v1alpha1.PoliciesResponse
-	(*AppPolicy)(nil),            // 54: isthmus.v1alpha1.AppPolicy
-	(*GraphRequest)(nil),         // 55: isthmus.v1alpha1.GraphRequest
-	(*GraphResponse)(nil),        // 56: isthmus.v1alpha1.GraphResponse
-	(*GraphApp)(nil),             // 57: isthmus.v1alpha1.GraphApp
-	(*GraphCluster)(nil),         // 58: isthmus.v1alpha1.GraphCluster
-	(*GraphCall)(nil),            // 59: isthmus.v1alpha1.GraphCall
-	(*GraphRoute)(nil),           // 60: isthmus.v1alpha1.GraphRoute
-	(*TapRequest)(nil),           // 61: isthmus.v1alpha1.TapRequest
-	(*TapResponse)(nil),          // 62: isthmus.v1alpha1.TapResponse
-	(*TrafficRequest)(nil),       // 63: isthmus.v1alpha1.TrafficRequest
-	(*TrafficResponse)(nil),      // 64: isthmus.v1alpha1.TrafficResponse
-	(*MissingReplica)(nil),       // 65: isthmus.v1alpha1.MissingReplica
-	(*TrafficEdge)(nil),          // 66: isthmus.v1alpha1.TrafficEdge
-	(*CallsRequest)(nil),         // 67: isthmus.v1alpha1.CallsRequest
-	(*CallsResponse)(nil),        // 68: isthmus.v1alpha1.CallsResponse
-	(*Callee)(nil),               // 69: isthmus.v1alpha1.Callee
-	(*CallerState)(nil),          // 70: isthmus.v1alpha1.CallerState
-	(*ProbeRequest)(nil),         // 71: isthmus.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),        // 72: isthmus.v1alpha1.ProbeResponse
-	(*ProbedEndpoint)(nil),       // 73: isthmus.v1alpha1.ProbedEndpoint
-	(*AppsRequest)(nil),          // 74: isthmus.v1alpha1.AppsRequest
-	(*AppsResponse)(nil),         // 75: isthmus.v1alpha1.AppsResponse
-	(*AppState)(nil),             // 76: isthmus.v1alpha1.AppState
-	(*InstanceState)(nil),        // 77: isthmus.v1alpha1.InstanceState
-	(*ExportState)(nil),          // 78: isthmus.v1alpha1.ExportState
-	(*SidecarsRequest)(nil),      // 79: isthmus.v1alpha1.SidecarsRequest
-	(*SidecarsResponse)(nil),     // 80: isthmus.v1alpha1.SidecarsResponse
-	(*SidecarState)(nil),         // 81: isthmus.v1alpha1.SidecarState
-	(*EventsRequest)(nil),        // 82: isthmus.v1alpha1.EventsRequest
-	(*EventsResponse)(nil),       // 83: isthmus.v1alpha1.EventsResponse
-	(*Event)(nil),                // 84: isthmus.v1alpha1.Event
-	(*EventField)(nil),           // 85: isthmus.v1alpha1.EventField
-	(*SignRequest)(nil),          // 86: isthmus.v1alpha1.SignRequest
-	(*SignResponse)(nil),         // 87: isthmus.v1alpha1.SignResponse
-	(*ShowGuestRequest)(nil),     // 88: isthmus.v1alpha1.ShowGuestRequest
-	(*ShowGuestResponse)(nil),    // 89: isthmus.v1alpha1.ShowGuestResponse
-	(*GuestCallee)(nil),          // 90: isthmus.v1alpha1.GuestCallee
-	(*LeaveRequest)(nil),         // 91: isthmus.v1alpha1.LeaveRequest
-	(*LeaveResponse)(nil),        // 92: isthmus.v1alpha1.LeaveResponse
-	(*TunnelHello)(nil),          // 93: isthmus.v1alpha1.TunnelHello
-	(*TunnelWelcome)(nil),        // 94: isthmus.v1alpha1.TunnelWelcome
-	(*ExportsRequest)(nil),       // 95: isthmus.v1alpha1.ExportsRequest
-	(*Interest)(nil),             // 96: isthmus.v1alpha1.Interest
-	(*TrustReport)(nil),          // 97: isthmus.v1alpha1.TrustReport
-	(*RootsAnnouncement)(nil),    // 98: isthmus.v1alpha1.RootsAnnouncement
-	(*Wanted)(nil),               // 99: isthmus.v1alpha1.Wanted
-	(*WantedApp)(nil),            // 100: isthmus.v1alpha1.WantedApp
-	(*RenewRequest)(nil),         // 101: isthmus.v1alpha1.RenewRequest
-	(*RenewResponse)(nil),        // 102: isthmus.v1alpha1.RenewResponse
-	(*ExportsResponse)(nil),      // 103: isthmus.v1alpha1.ExportsResponse
-	(*Export)(nil),               // 104: isthmus.v1alpha1.Export
-	(*ActorExport)(nil),          // 105: isthmus.v1alpha1.ActorExport
-	(*ActorsRequest)(nil),        // 106: isthmus.v1alpha1.ActorsRequest
-	(*ActorsResponse)(nil),       // 107: isthmus.v1alpha1.ActorsResponse
-	(*ImportedActors)(nil),       // 108: isthmus.v1alpha1.ImportedActors
-	(*OwnedActors)(nil),          // 109: isthmus.v1alpha1.OwnedActors
-	(*ActorCluster)(nil),         // 110: isthmus.v1alpha1.ActorCluster
-	(*SupportRequest)(nil),       // 111: isthmus.v1alpha1.SupportRequest
-	(*SupportResponse)(nil),      // 112: isthmus.v1alpha1.SupportResponse
-	(*StatusRequest)(nil),        // 113: isthmus.v1alpha1.StatusRequest
-	(*CheckRequest)(nil),         // 114: isthmus.v1alpha1.CheckRequest
-	(*CheckResponse)(nil),        // 115: isthmus.v1alpha1.CheckResponse
-	(*CheckResult)(nil),          // 116: isthmus.v1alpha1.CheckResult
-	(*StatusResponse)(nil),       // 117: isthmus.v1alpha1.StatusResponse
-	(*Unhealthy)(nil),            // 118: isthmus.v1alpha1.Unhealthy
-	(*Problem)(nil),              // 119: isthmus.v1alpha1.Problem
-	(*CallFault)(nil),            // 120: isthmus.v1alpha1.CallFault
-	(*PoliciesStatus)(nil),       // 121: isthmus.v1alpha1.PoliciesStatus
-	(*XDSCounts)(nil),            // 122: isthmus.v1alpha1.XDSCounts
-	(*XDSClient)(nil),            // 123: isthmus.v1alpha1.XDSClient
-	(*XDSRejection)(nil),         // 124: isthmus.v1alpha1.XDSRejection
-	(*DNSStatus)(nil),            // 125: isthmus.v1alpha1.DNSStatus
-	(*DNSListener)(nil),          // 126: isthmus.v1alpha1.DNSListener
-	(*DNSUpstream)(nil),          // 127: isthmus.v1alpha1.DNSUpstream
-	(*DNSHost)(nil),              // 128: isthmus.v1alpha1.DNSHost
-	(*SourceStatus)(nil),         // 129: isthmus.v1alpha1.SourceStatus
-	(*TrustStatus)(nil),          // 130: isthmus.v1alpha1.TrustStatus
-	(*StoreStatus)(nil),          // 131: isthmus.v1alpha1.StoreStatus
-	(*RefusedObject)(nil),        // 132: isthmus.v1alpha1.RefusedObject
-	(*PeerStatus)(nil),           // 133: isthmus.v1alpha1.PeerStatus
-	(*TunnelStatus)(nil),         // 134: isthmus.v1alpha1.TunnelStatus
-	(*Lapse)(nil),                // 135: isthmus.v1alpha1.Lapse
-	(*GatewayStatus)(nil),        // 136: isthmus.v1alpha1.GatewayStatus
-	(*LinkOptions)(nil),          // 137: isthmus.v1alpha1.LinkOptions
-	(*InviteRequest)(nil),        // 138: isthmus.v1alpha1.InviteRequest
-	(*GuestOffer)(nil),           // 139: isthmus.v1alpha1.GuestOffer
-	(*GuestChoice)(nil),          // 140: isthmus.v1alpha1.GuestChoice
-	(*GuestWelcome)(nil),         // 141: isthmus.v1alpha1.GuestWelcome
-	(*InviteResponse)(nil),       // 142: isthmus.v1alpha1.InviteResponse
-	(*FollowRequest)(nil),        // 143: isthmus.v1alpha1.FollowRequest
-	(*AcceptRequest)(nil),        // 144: isthmus.v1alpha1.AcceptRequest
-	(*ConfirmRequest)(nil),       // 145: isthmus.v1alpha1.ConfirmRequest
-	(*InvitationsRequest)(nil),   // 146: isthmus.v1alpha1.InvitationsRequest
-	(*InvitationsResponse)(nil),  // 147: isthmus.v1alpha1.InvitationsResponse
-	(*LinkedCluster)(nil),        // 148: isthmus.v1alpha1.LinkedCluster
-	(*RevokeRequest)(nil),        // 149: isthmus.v1alpha1.RevokeRequest
-	(*LinkState)(nil),            // 150: isthmus.v1alpha1.LinkState
-	(*LinkTrustRequest)(nil),     // 151: isthmus.v1alpha1.LinkTrustRequest
-	(*LinkTrustResponse)(nil),    // 152: isthmus.v1alpha1.LinkTrustResponse
-	(*ShowRotationRequest)(nil),  // 153: isthmus.v1alpha1.ShowRotationRequest
-	(*ShowRotationResponse)(nil), // 154: isthmus.v1alpha1.ShowRotationResponse
-	(*CertifiedSidecar)(nil),     // 155: isthmus.v1alpha1.CertifiedSidecar
-	(*PeerRotation)(nil),         // 156: isthmus.v1alpha1.PeerRotation
-	(*AnnounceRootsRequest)(nil), // 157: isthmus.v1alpha1.AnnounceRootsRequest
-	(*AcceptRootsRequest)(nil),   // 158: isthmus.v1alpha1.AcceptRootsRequest
-	(*RootsChange)(nil),          // 159: isthmus.v1alpha1.RootsChange
-	(*LackingApp)(nil),           // 160: isthmus.v1alpha1.LackingApp
-	(*MeetRequest)(nil),          // 161: isthmus.v1alpha1.MeetRequest
-	(*MeetResponse)(nil),         // 162: isthmus.v1alpha1.MeetResponse
-	(*MeetHello)(nil),            // 163: isthmus.v1alpha1.MeetHello
-	(*MeetWelcome)(nil),          // 164: isthmus.v1alpha1.MeetWelcome
-	(*MeetOffer)(nil),            // 165: isthmus.v1alpha1.MeetOffer
-	(*MeetDescription)(nil),      // 166: isthmus.v1alpha1.MeetDescription
-	(*MeetDecision)(nil),         // 167: isthmus.v1alpha1.MeetDecision
-	(*MeetDone)(nil),             // 168: isthmus.v1alpha1.MeetDone
-	(*Invitation)(nil),           // 169: isthmus.v1alpha1.Invitation
-	(*HeaderValue)(nil),          // 170: isthmus.v1alpha1.HeaderValue
-	(*Guest)(nil),                // 171: isthmus.v1alpha1.Guest
-	(*Allow)(nil),                // 172: isthmus.v1alpha1.Allow
-	(*Take)(nil),                 // 173: isthmus.v1alpha1.Take
+	(ViewRoute_State)(0),          // 0: isthmus.v1alpha1.ViewRoute.State
+	(*App)(nil),                   // 1: isthmus.v1alpha1.App
+	(*WatchRequest)(nil),          // 2: isthmus.v1alpha1.WatchRequest
+	(*Hello)(nil),                 // 3: isthmus.v1alpha1.Hello
+	(*TurnedAway)(nil),            // 4: isthmus.v1alpha1.TurnedAway
+	(*Instance)(nil),              // 5: isthmus.v1alpha1.Instance
+	(*Known)(nil),                 // 6: isthmus.v1alpha1.Known
+	(*Drain)(nil),                 // 7: isthmus.v1alpha1.Drain
+	(*Unreached)(nil),             // 8: isthmus.v1alpha1.Unreached
+	(*UnreachedGateway)(nil),      // 9: isthmus.v1alpha1.UnreachedGateway
+	(*CallReport)(nil),            // 10: isthmus.v1alpha1.CallReport
+	(*TapSidecar)(nil),            // 11: isthmus.v1alpha1.TapSidecar
+	(*TapFilter)(nil),             // 12: isthmus.v1alpha1.TapFilter
+	(*TappedCalls)(nil),           // 13: isthmus.v1alpha1.TappedCalls
+	(*TappedCall)(nil),            // 14: isthmus.v1alpha1.TappedCall
+	(*TappedTry)(nil),             // 15: isthmus.v1alpha1.TappedTry
+	(*TappedRoute)(nil),           // 16: isthmus.v1alpha1.TappedRoute
+	(*RefusedLookups)(nil),        // 17: isthmus.v1alpha1.RefusedLookups
+	(*MadeCalls)(nil),             // 18: isthmus.v1alpha1.MadeCalls
+	(*CallTraffic)(nil),           // 19: isthmus.v1alpha1.CallTraffic
+	(*CallExemplar)(nil),          // 20: isthmus.v1alpha1.CallExemplar
+	(*CallCount)(nil),             // 21: isthmus.v1alpha1.CallCount
+	(*WatchResponse)(nil),         // 22: isthmus.v1alpha1.WatchResponse
+	(*Access)(nil),                // 23: isthmus.v1alpha1.Access
+	(*AppSetEdit)(nil),            // 24: isthmus.v1alpha1.AppSetEdit
+	(*RemoteCaller)(nil),          // 25: isthmus.v1alpha1.RemoteCaller
+	(*Gateways)(nil),              // 26: isthmus.v1alpha1.Gateways
+	(*ClusterGateways)(nil),       // 27: isthmus.v1alpha1.ClusterGateways
+	(*ViewEntry)(nil),             // 28: isthmus.v1alpha1.ViewEntry
+	(*ViewTake)(nil),              // 29: isthmus.v1alpha1.ViewTake
+	(*ViewRoute)(nil),             // 30: isthmus.v1alpha1.ViewRoute
+	(*ResolveRequest)(nil),        // 31: isthmus.v1alpha1.ResolveRequest
+	(*Decision)(nil),              // 32: isthmus.v1alpha1.Decision
+	(*RouteDecision)(nil),         // 33: isthmus.v1alpha1.RouteDecision
+	(*ApplyRequest)(nil),          // 34: isthmus.v1alpha1.ApplyRequest
+	(*ApplyObject)(nil),           // 35: isthmus.v1alpha1.ApplyObject
+	(*ApplyResponse)(nil),         // 36: isthmus.v1alpha1.ApplyResponse
+	(*EffectCounts)(nil),          // 37: isthmus.v1alpha1.EffectCounts
+	(*ExportEffect)(nil),          // 38: isthmus.v1alpha1.ExportEffect
+	(*AnalyzeRequest)(nil),        // 39: isthmus.v1alpha1.AnalyzeRequest
+	(*AnalyzeResponse)(nil),       // 40: isthmus.v1alpha1.AnalyzeResponse
+	(*Finding)(nil),               // 41: isthmus.v1alpha1.Finding
+	(*ApplyResult)(nil),           // 42: isthmus.v1alpha1.ApplyResult
+	(*Effect)(nil),                // 43: isthmus.v1alpha1.Effect
+	(*ObjectKey)(nil),             // 44: isthmus.v1alpha1.ObjectKey
+	(*GetRequest)(nil),            // 45: isthmus.v1alpha1.GetRequest
+	(*GetResponse)(nil),           // 46: isthmus.v1alpha1.GetResponse
+	(*StoredObject)(nil),          // 47: isthmus.v1alpha1.StoredObject
+	(*DeleteRequest)(nil),         // 48: isthmus.v1alpha1.DeleteRequest
+	(*HistoryRequest)(nil),        // 49: isthmus.v1alpha1.HistoryRequest
+	(*HistoryResponse)(nil),       // 50: isthmus.v1alpha1.HistoryResponse
+	(*PastObject)(nil),            // 51: isthmus.v1alpha1.PastObject
+	(*PoliciesRequest)(nil),       // 52: isthmus.v1alpha1.PoliciesRequest
+	(*PoliciesResponse)(nil),      // 53: isthmus.v1alpha1.PoliciesResponse
+	(*AppPolicy)(nil),             // 54: isthmus.v1alpha1.AppPolicy
+	(*GraphRequest)(nil),          // 55: isthmus.v1alpha1.GraphRequest
+	(*GraphResponse)(nil),         // 56: isthmus.v1alpha1.GraphResponse
+	(*GraphApp)(nil),              // 57: isthmus.v1alpha1.GraphApp
+	(*GraphCluster)(nil),          // 58: isthmus.v1alpha1.GraphCluster
+	(*GraphCall)(nil),             // 59: isthmus.v1alpha1.GraphCall
+	(*GraphRoute)(nil),            // 60: isthmus.v1alpha1.GraphRoute
+	(*TapRequest)(nil),            // 61: isthmus.v1alpha1.TapRequest
+	(*TapResponse)(nil),           // 62: isthmus.v1alpha1.TapResponse
+	(*TrafficRequest)(nil),        // 63: isthmus.v1alpha1.TrafficRequest
+	(*TrafficResponse)(nil),       // 64: isthmus.v1alpha1.TrafficResponse
+	(*MissingReplica)(nil),        // 65: isthmus.v1alpha1.MissingReplica
+	(*TrafficEdge)(nil),           // 66: isthmus.v1alpha1.TrafficEdge
+	(*CallsRequest)(nil),          // 67: isthmus.v1alpha1.CallsRequest
+	(*CallsResponse)(nil),         // 68: isthmus.v1alpha1.CallsResponse
+	(*Callee)(nil),                // 69: isthmus.v1alpha1.Callee
+	(*CallerState)(nil),           // 70: isthmus.v1alpha1.CallerState
+	(*ProbeRequest)(nil),          // 71: isthmus.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),         // 72: isthmus.v1alpha1.ProbeResponse
+	(*ProbedEndpoint)(nil),        // 73: isthmus.v1alpha1.ProbedEndpoint
+	(*AppsRequest)(nil),           // 74: isthmus.v1alpha1.AppsRequest
+	(*AppsResponse)(nil),          // 75: isthmus.v1alpha1.AppsResponse
+	(*AppState)(nil),              // 76: isthmus.v1alpha1.AppState
+	(*InstanceState)(nil),         // 77: isthmus.v1alpha1.InstanceState
+	(*ExportState)(nil),           // 78: isthmus.v1alpha1.ExportState
+	(*SidecarsRequest)(nil),       // 79: isthmus.v1alpha1.SidecarsRequest
+	(*SidecarsResponse)(nil),      // 80: isthmus.v1alpha1.SidecarsResponse
+	(*SidecarState)(nil),          // 81: isthmus.v1alpha1.SidecarState
+	(*EventsRequest)(nil),         // 82: isthmus.v1alpha1.EventsRequest
+	(*EventsResponse)(nil),        // 83: isthmus.v1alpha1.EventsResponse
+	(*Event)(nil),                 // 84: isthmus.v1alpha1.Event
+	(*EventField)(nil),            // 85: isthmus.v1alpha1.EventField
+	(*IntroductionsRequest)(nil),  // 86: isthmus.v1alpha1.IntroductionsRequest
+	(*KnownIntroduction)(nil),     // 87: isthmus.v1alpha1.KnownIntroduction
+	(*IntroductionsResponse)(nil), // 88: isthmus.v1alpha1.IntroductionsResponse
+	(*Introduction)(nil),          // 89: isthmus.v1alpha1.Introduction
+	(*SignRequest)(nil),           // 90: isthmus.v1alpha1.SignRequest
+	(*SignResponse)(nil),          // 91: isthmus.v1alpha1.SignResponse
+	(*ShowGuestRequest)(nil),      // 92: isthmus.v1alpha1.ShowGuestRequest
+	(*ShowGuestResponse)(nil),     // 93: isthmus.v1alpha1.ShowGuestResponse
+	(*GuestCallee)(nil),           // 94: isthmus.v1alpha1.GuestCallee
+	(*LeaveRequest)(nil),          // 95: isthmus.v1alpha1.LeaveRequest
+	(*LeaveResponse)(nil),         // 96: isthmus.v1alpha1.LeaveResponse
+	(*TunnelHello)(nil),           // 97: isthmus.v1alpha1.TunnelHello
+	(*TunnelWelcome)(nil),         // 98: isthmus.v1alpha1.TunnelWelcome
+	(*ExportsRequest)(nil),        // 99: isthmus.v1alpha1.ExportsRequest
+	(*Interest)(nil),              // 100: isthmus.v1alpha1.Interest
+	(*TrustReport)(nil),           // 101: isthmus.v1alpha1.TrustReport
+	(*RootsAnnouncement)(nil),     // 102: isthmus.v1alpha1.RootsAnnouncement
+	(*Wanted)(nil),                // 103: isthmus.v1alpha1.Wanted
+	(*WantedApp)(nil),             // 104: isthmus.v1alpha1.WantedApp
+	(*RenewRequest)(nil),          // 105: isthmus.v1alpha1.RenewRequest
+	(*RenewResponse)(nil),         // 106: isthmus.v1alpha1.RenewResponse
+	(*ExportsResponse)(nil),       // 107: isthmus.v1alpha1.ExportsResponse
+	(*Export)(nil),                // 108: isthmus.v1alpha1.Export
+	(*ActorExport)(nil),           // 109: isthmus.v1alpha1.ActorExport
+	(*ActorsRequest)(nil),         // 110: isthmus.v1alpha1.ActorsRequest
+	(*ActorsResponse)(nil),        // 111: isthmus.v1alpha1.ActorsResponse
+	(*ImportedActors)(nil),        // 112: isthmus.v1alpha1.ImportedActors
+	(*OwnedActors)(nil),           // 113: isthmus.v1alpha1.OwnedActors
+	(*ActorCluster)(nil),          // 114: isthmus.v1alpha1.ActorCluster
+	(*SupportRequest)(nil),        // 115: isthmus.v1alpha1.SupportRequest
+	(*SupportResponse)(nil),       // 116: isthmus.v1alpha1.SupportResponse
+	(*StatusRequest)(nil),         // 117: isthmus.v1alpha1.StatusRequest
+	(*CheckRequest)(nil),          // 118: isthmus.v1alpha1.CheckRequest
+	(*CheckResponse)(nil),         // 119: isthmus.v1alpha1.CheckResponse
+	(*CheckResult)(nil),           // 120: isthmus.v1alpha1.CheckResult
+	(*StatusResponse)(nil),        // 121: isthmus.v1alpha1.StatusResponse
+	(*Unhealthy)(nil),             // 122: isthmus.v1alpha1.Unhealthy
+	(*Problem)(nil),               // 123: isthmus.v1alpha1.Problem
+	(*CallFault)(nil),             // 124: isthmus.v1alpha1.CallFault
+	(*PoliciesStatus)(nil),        // 125: isthmus.v1alpha1.PoliciesStatus
+	(*XDSCounts)(nil),             // 126: isthmus.v1alpha1.XDSCounts
+	(*XDSClient)(nil),             // 127: isthmus.v1alpha1.XDSClient
+	(*XDSRejection)(nil),          // 128: isthmus.v1alpha1.XDSRejection
+	(*DNSStatus)(nil),             // 129: isthmus.v1alpha1.DNSStatus
+	(*DNSListener)(nil),           // 130: isthmus.v1alpha1.DNSListener
+	(*DNSUpstream)(nil),           // 131: isthmus.v1alpha1.DNSUpstream
+	(*DNSHost)(nil),               // 132: isthmus.v1alpha1.DNSHost
+	(*SourceStatus)(nil),          // 133: isthmus.v1alpha1.SourceStatus
+	(*TrustStatus)(nil),           // 134: isthmus.v1alpha1.TrustStatus
+	(*StoreStatus)(nil),           // 135: isthmus.v1alpha1.StoreStatus
+	(*RefusedObject)(nil),         // 136: isthmus.v1alpha1.RefusedObject
+	(*PeerStatus)(nil),            // 137: isthmus.v1alpha1.PeerStatus
+	(*IntroducerStatus)(nil),      // 138: isthmus.v1alpha1.IntroducerStatus
+	(*IntroductionProblem)(nil),   // 139: isthmus.v1alpha1.IntroductionProblem
+	(*TunnelStatus)(nil),          // 140: isthmus.v1alpha1.TunnelStatus
+	(*Lapse)(nil),                 // 141: isthmus.v1alpha1.Lapse
+	(*GatewayStatus)(nil),         // 142: isthmus.v1alpha1.GatewayStatus
+	(*LinkOptions)(nil),           // 143: isthmus.v1alpha1.LinkOptions
+	(*InviteRequest)(nil),         // 144: isthmus.v1alpha1.InviteRequest
+	(*GuestOffer)(nil),            // 145: isthmus.v1alpha1.GuestOffer
+	(*GuestChoice)(nil),           // 146: isthmus.v1alpha1.GuestChoice
+	(*GuestWelcome)(nil),          // 147: isthmus.v1alpha1.GuestWelcome
+	(*InviteResponse)(nil),        // 148: isthmus.v1alpha1.InviteResponse
+	(*FollowRequest)(nil),         // 149: isthmus.v1alpha1.FollowRequest
+	(*AcceptRequest)(nil),         // 150: isthmus.v1alpha1.AcceptRequest
+	(*ConfirmRequest)(nil),        // 151: isthmus.v1alpha1.ConfirmRequest
+	(*InvitationsRequest)(nil),    // 152: isthmus.v1alpha1.InvitationsRequest
+	(*InvitationsResponse)(nil),   // 153: isthmus.v1alpha1.InvitationsResponse
+	(*LinkedCluster)(nil),         // 154: isthmus.v1alpha1.LinkedCluster
+	(*RevokeRequest)(nil),         // 155: isthmus.v1alpha1.RevokeRequest
+	(*LinkState)(nil),             // 156: isthmus.v1alpha1.LinkState
+	(*LinkTrustRequest)(nil),      // 157: isthmus.v1alpha1.LinkTrustRequest
+	(*LinkTrustResponse)(nil),     // 158: isthmus.v1alpha1.LinkTrustResponse
+	(*ShowRotationRequest)(nil),   // 159: isthmus.v1alpha1.ShowRotationRequest
+	(*ShowRotationResponse)(nil),  // 160: isthmus.v1alpha1.ShowRotationResponse
+	(*CertifiedSidecar)(nil),      // 161: isthmus.v1alpha1.CertifiedSidecar
+	(*PeerRotation)(nil),          // 162: isthmus.v1alpha1.PeerRotation
+	(*AnnounceRootsRequest)(nil),  // 163: isthmus.v1alpha1.AnnounceRootsRequest
+	(*AcceptRootsRequest)(nil),    // 164: isthmus.v1alpha1.AcceptRootsRequest
+	(*RootsChange)(nil),           // 165: isthmus.v1alpha1.RootsChange
+	(*LackingApp)(nil),            // 166: isthmus.v1alpha1.LackingApp
+	(*MeetRequest)(nil),           // 167: isthmus.v1alpha1.MeetRequest
+	(*MeetResponse)(nil),          // 168: isthmus.v1alpha1.MeetResponse
+	(*MeetHello)(nil),             // 169: isthmus.v1alpha1.MeetHello
+	(*MeetWelcome)(nil),           // 170: isthmus.v1alpha1.MeetWelcome
+	(*MeetOffer)(nil),             // 171: isthmus.v1alpha1.MeetOffer
+	(*MeetDescription)(nil),       // 172: isthmus.v1alpha1.MeetDescription
+	(*MeetDecision)(nil),          // 173: isthmus.v1alpha1.MeetDecision
+	(*MeetDone)(nil),              // 174: isthmus.v1alpha1.MeetDone
+	(*Invitation)(nil),            // 175: isthmus.v1alpha1.Invitation
+	(*HeaderValue)(nil),           // 176: isthmus.v1alpha1.HeaderValue
+	(*Cluster)(nil),               // 177: isthmus.v1alpha1.Cluster
+	(*Guest)(nil),                 // 178: isthmus.v1alpha1.Guest
+	(*Allow)(nil),                 // 179: isthmus.v1alpha1.Allow
+	(*Take)(nil),                  // 180: isthmus.v1alpha1.Take
 }
 var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	3,   // 0: isthmus.v1alpha1.WatchRequest.hello:type_name -> isthmus.v1alpha1.Hello
@@ -14673,11 +15107,11 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 41: isthmus.v1alpha1.ViewEntry.target:type_name -> isthmus.v1alpha1.App
 	29,  // 42: isthmus.v1alpha1.ViewEntry.takes:type_name -> isthmus.v1alpha1.ViewTake
 	30,  // 43: isthmus.v1alpha1.ViewTake.route:type_name -> isthmus.v1alpha1.ViewRoute
-	170, // 44: isthmus.v1alpha1.ViewTake.header:type_name -> isthmus.v1alpha1.HeaderValue
+	176, // 44: isthmus.v1alpha1.ViewTake.header:type_name -> isthmus.v1alpha1.HeaderValue
 	0,   // 45: isthmus.v1alpha1.ViewRoute.state:type_name -> isthmus.v1alpha1.ViewRoute.State
 	1,   // 46: isthmus.v1alpha1.ResolveRequest.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 47: isthmus.v1alpha1.ResolveRequest.app:type_name -> isthmus.v1alpha1.App
-	170, // 48: isthmus.v1alpha1.ResolveRequest.headers:type_name -> isthmus.v1alpha1.HeaderValue
+	176, // 48: isthmus.v1alpha1.ResolveRequest.headers:type_name -> isthmus.v1alpha1.HeaderValue
 	33,  // 49: isthmus.v1alpha1.Decision.routes:type_name -> isthmus.v1alpha1.RouteDecision
 	73,  // 50: isthmus.v1alpha1.Decision.probes:type_name -> isthmus.v1alpha1.ProbedEndpoint
 	35,  // 51: isthmus.v1alpha1.ApplyRequest.objects:type_name -> isthmus.v1alpha1.ApplyObject
@@ -14718,11 +15152,11 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 86: isthmus.v1alpha1.TrafficRequest.callee:type_name -> isthmus.v1alpha1.App
 	66,  // 87: isthmus.v1alpha1.TrafficResponse.edges:type_name -> isthmus.v1alpha1.TrafficEdge
 	65,  // 88: isthmus.v1alpha1.TrafficResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	120, // 89: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
+	124, // 89: isthmus.v1alpha1.TrafficResponse.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 90: isthmus.v1alpha1.TrafficEdge.caller:type_name -> isthmus.v1alpha1.App
 	1,   // 91: isthmus.v1alpha1.TrafficEdge.callee:type_name -> isthmus.v1alpha1.App
 	19,  // 92: isthmus.v1alpha1.TrafficEdge.traffic:type_name -> isthmus.v1alpha1.CallTraffic
-	120, // 93: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
+	124, // 93: isthmus.v1alpha1.TrafficEdge.fault:type_name -> isthmus.v1alpha1.CallFault
 	19,  // 94: isthmus.v1alpha1.TrafficEdge.steps:type_name -> isthmus.v1alpha1.CallTraffic
 	1,   // 95: isthmus.v1alpha1.CallsRequest.callee:type_name -> isthmus.v1alpha1.App
 	1,   // 96: isthmus.v1alpha1.CallsRequest.caller:type_name -> isthmus.v1alpha1.App
@@ -14739,165 +15173,172 @@ var file_isthmus_v1alpha1_services_proto_depIdxs = []int32{
 	1,   // 107: isthmus.v1alpha1.AppState.app:type_name -> isthmus.v1alpha1.App
 	77,  // 108: isthmus.v1alpha1.AppState.instances:type_name -> isthmus.v1alpha1.InstanceState
 	78,  // 109: isthmus.v1alpha1.AppState.imports:type_name -> isthmus.v1alpha1.ExportState
-	120, // 110: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
+	124, // 110: isthmus.v1alpha1.AppState.faults:type_name -> isthmus.v1alpha1.CallFault
 	1,   // 111: isthmus.v1alpha1.InstanceState.taken_by:type_name -> isthmus.v1alpha1.App
 	81,  // 112: isthmus.v1alpha1.SidecarsResponse.sidecars:type_name -> isthmus.v1alpha1.SidecarState
 	1,   // 113: isthmus.v1alpha1.SidecarState.app:type_name -> isthmus.v1alpha1.App
 	84,  // 114: isthmus.v1alpha1.EventsResponse.events:type_name -> isthmus.v1alpha1.Event
 	85,  // 115: isthmus.v1alpha1.Event.fields:type_name -> isthmus.v1alpha1.EventField
-	1,   // 116: isthmus.v1alpha1.SignRequest.app:type_name -> isthmus.v1alpha1.App
-	1,   // 117: isthmus.v1alpha1.ShowGuestRequest.app:type_name -> isthmus.v1alpha1.App
-	171, // 118: isthmus.v1alpha1.ShowGuestResponse.guest:type_name -> isthmus.v1alpha1.Guest
-	90,  // 119: isthmus.v1alpha1.ShowGuestResponse.callees:type_name -> isthmus.v1alpha1.GuestCallee
-	1,   // 120: isthmus.v1alpha1.GuestCallee.app:type_name -> isthmus.v1alpha1.App
-	6,   // 121: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
-	99,  // 122: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
-	97,  // 123: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
-	96,  // 124: isthmus.v1alpha1.ExportsRequest.interest:type_name -> isthmus.v1alpha1.Interest
-	1,   // 125: isthmus.v1alpha1.Interest.put:type_name -> isthmus.v1alpha1.App
-	1,   // 126: isthmus.v1alpha1.Interest.removed:type_name -> isthmus.v1alpha1.App
-	160, // 127: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
-	100, // 128: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
-	1,   // 129: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
-	1,   // 130: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
-	96,  // 131: isthmus.v1alpha1.RenewRequest.interest:type_name -> isthmus.v1alpha1.Interest
-	104, // 132: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
-	1,   // 133: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
-	98,  // 134: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
-	1,   // 135: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
-	172, // 136: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
-	105, // 137: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
-	108, // 138: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
-	109, // 139: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
-	110, // 140: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
-	172, // 141: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	172, // 142: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
-	1,   // 143: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
-	116, // 144: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
-	131, // 145: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
-	132, // 146: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	133, // 147: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
-	129, // 148: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
-	130, // 149: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
-	125, // 150: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
-	123, // 151: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
-	122, // 152: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
-	121, // 153: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
-	120, // 154: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
-	119, // 155: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
-	118, // 156: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
-	65,  // 157: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
-	1,   // 158: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
-	1,   // 159: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
-	1,   // 160: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
-	124, // 161: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
-	126, // 162: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
-	127, // 163: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
-	128, // 164: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
-	132, // 165: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	132, // 166: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
-	136, // 167: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
-	135, // 168: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
-	134, // 169: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
-	137, // 170: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	139, // 171: isthmus.v1alpha1.InviteRequest.guest:type_name -> isthmus.v1alpha1.GuestOffer
-	173, // 172: isthmus.v1alpha1.GuestOffer.takes:type_name -> isthmus.v1alpha1.Take
-	173, // 173: isthmus.v1alpha1.GuestChoice.takes:type_name -> isthmus.v1alpha1.Take
-	171, // 174: isthmus.v1alpha1.GuestWelcome.guest:type_name -> isthmus.v1alpha1.Guest
-	150, // 175: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
-	137, // 176: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
-	150, // 177: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
-	148, // 178: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
-	160, // 179: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
-	156, // 180: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
-	65,  // 181: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
-	155, // 182: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
-	81,  // 183: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
-	97,  // 184: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
-	1,   // 185: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
-	167, // 186: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
-	168, // 187: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
-	166, // 188: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
-	140, // 189: isthmus.v1alpha1.MeetOffer.guest:type_name -> isthmus.v1alpha1.GuestChoice
-	141, // 190: isthmus.v1alpha1.MeetDone.guest:type_name -> isthmus.v1alpha1.GuestWelcome
-	139, // 191: isthmus.v1alpha1.Invitation.guest:type_name -> isthmus.v1alpha1.GuestOffer
-	2,   // 192: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
-	31,  // 193: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
-	34,  // 194: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
-	45,  // 195: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
-	48,  // 196: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
-	49,  // 197: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
-	39,  // 198: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
-	74,  // 199: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
-	79,  // 200: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
-	82,  // 201: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
-	71,  // 202: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
-	67,  // 203: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
-	63,  // 204: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
-	61,  // 205: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
-	55,  // 206: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
-	52,  // 207: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
-	95,  // 208: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
-	101, // 209: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
-	86,  // 210: isthmus.v1alpha1.Guests.Sign:input_type -> isthmus.v1alpha1.SignRequest
-	88,  // 211: isthmus.v1alpha1.Guests.Show:input_type -> isthmus.v1alpha1.ShowGuestRequest
-	91,  // 212: isthmus.v1alpha1.Guests.Leave:input_type -> isthmus.v1alpha1.LeaveRequest
-	106, // 213: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
-	113, // 214: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
-	114, // 215: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
-	111, // 216: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
-	138, // 217: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
-	143, // 218: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
-	144, // 219: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
-	145, // 220: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
-	146, // 221: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
-	149, // 222: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
-	151, // 223: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
-	153, // 224: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
-	157, // 225: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
-	158, // 226: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
-	161, // 227: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
-	22,  // 228: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
-	32,  // 229: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
-	36,  // 230: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
-	46,  // 231: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
-	36,  // 232: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
-	50,  // 233: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
-	40,  // 234: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
-	75,  // 235: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
-	80,  // 236: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
-	83,  // 237: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
-	72,  // 238: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
-	68,  // 239: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
-	64,  // 240: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
-	62,  // 241: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
-	56,  // 242: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
-	53,  // 243: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
-	103, // 244: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
-	102, // 245: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
-	87,  // 246: isthmus.v1alpha1.Guests.Sign:output_type -> isthmus.v1alpha1.SignResponse
-	89,  // 247: isthmus.v1alpha1.Guests.Show:output_type -> isthmus.v1alpha1.ShowGuestResponse
-	92,  // 248: isthmus.v1alpha1.Guests.Leave:output_type -> isthmus.v1alpha1.LeaveResponse
-	107, // 249: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
-	117, // 250: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
-	115, // 251: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
-	112, // 252: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
-	142, // 253: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
-	150, // 254: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
-	150, // 255: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
-	150, // 256: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
-	147, // 257: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
-	150, // 258: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
-	152, // 259: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
-	154, // 260: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
-	159, // 261: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
-	159, // 262: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
-	162, // 263: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
-	228, // [228:264] is the sub-list for method output_type
-	192, // [192:228] is the sub-list for method input_type
-	192, // [192:192] is the sub-list for extension type_name
-	192, // [192:192] is the sub-list for extension extendee
-	0,   // [0:192] is the sub-list for field type_name
+	87,  // 116: isthmus.v1alpha1.IntroductionsRequest.known:type_name -> isthmus.v1alpha1.KnownIntroduction
+	89,  // 117: isthmus.v1alpha1.IntroductionsResponse.put:type_name -> isthmus.v1alpha1.Introduction
+	177, // 118: isthmus.v1alpha1.Introduction.object:type_name -> isthmus.v1alpha1.Cluster
+	1,   // 119: isthmus.v1alpha1.SignRequest.app:type_name -> isthmus.v1alpha1.App
+	1,   // 120: isthmus.v1alpha1.ShowGuestRequest.app:type_name -> isthmus.v1alpha1.App
+	178, // 121: isthmus.v1alpha1.ShowGuestResponse.guest:type_name -> isthmus.v1alpha1.Guest
+	94,  // 122: isthmus.v1alpha1.ShowGuestResponse.callees:type_name -> isthmus.v1alpha1.GuestCallee
+	1,   // 123: isthmus.v1alpha1.GuestCallee.app:type_name -> isthmus.v1alpha1.App
+	6,   // 124: isthmus.v1alpha1.ExportsRequest.known:type_name -> isthmus.v1alpha1.Known
+	103, // 125: isthmus.v1alpha1.ExportsRequest.wanted:type_name -> isthmus.v1alpha1.Wanted
+	101, // 126: isthmus.v1alpha1.ExportsRequest.trust:type_name -> isthmus.v1alpha1.TrustReport
+	100, // 127: isthmus.v1alpha1.ExportsRequest.interest:type_name -> isthmus.v1alpha1.Interest
+	1,   // 128: isthmus.v1alpha1.Interest.put:type_name -> isthmus.v1alpha1.App
+	1,   // 129: isthmus.v1alpha1.Interest.removed:type_name -> isthmus.v1alpha1.App
+	166, // 130: isthmus.v1alpha1.TrustReport.lacking:type_name -> isthmus.v1alpha1.LackingApp
+	104, // 131: isthmus.v1alpha1.Wanted.apps:type_name -> isthmus.v1alpha1.WantedApp
+	1,   // 132: isthmus.v1alpha1.WantedApp.app:type_name -> isthmus.v1alpha1.App
+	1,   // 133: isthmus.v1alpha1.WantedApp.caller:type_name -> isthmus.v1alpha1.App
+	100, // 134: isthmus.v1alpha1.RenewRequest.interest:type_name -> isthmus.v1alpha1.Interest
+	108, // 135: isthmus.v1alpha1.ExportsResponse.put:type_name -> isthmus.v1alpha1.Export
+	1,   // 136: isthmus.v1alpha1.ExportsResponse.removed:type_name -> isthmus.v1alpha1.App
+	102, // 137: isthmus.v1alpha1.ExportsResponse.announced:type_name -> isthmus.v1alpha1.RootsAnnouncement
+	1,   // 138: isthmus.v1alpha1.Export.app:type_name -> isthmus.v1alpha1.App
+	179, // 139: isthmus.v1alpha1.Export.allow:type_name -> isthmus.v1alpha1.Allow
+	109, // 140: isthmus.v1alpha1.Export.actor:type_name -> isthmus.v1alpha1.ActorExport
+	112, // 141: isthmus.v1alpha1.ActorsResponse.imports:type_name -> isthmus.v1alpha1.ImportedActors
+	113, // 142: isthmus.v1alpha1.ActorsResponse.owned:type_name -> isthmus.v1alpha1.OwnedActors
+	114, // 143: isthmus.v1alpha1.ActorsResponse.clusters:type_name -> isthmus.v1alpha1.ActorCluster
+	179, // 144: isthmus.v1alpha1.ImportedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	179, // 145: isthmus.v1alpha1.OwnedActors.allow:type_name -> isthmus.v1alpha1.Allow
+	1,   // 146: isthmus.v1alpha1.CheckRequest.app:type_name -> isthmus.v1alpha1.App
+	120, // 147: isthmus.v1alpha1.CheckResponse.results:type_name -> isthmus.v1alpha1.CheckResult
+	135, // 148: isthmus.v1alpha1.StatusResponse.store:type_name -> isthmus.v1alpha1.StoreStatus
+	136, // 149: isthmus.v1alpha1.StatusResponse.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	137, // 150: isthmus.v1alpha1.StatusResponse.peers:type_name -> isthmus.v1alpha1.PeerStatus
+	133, // 151: isthmus.v1alpha1.StatusResponse.sources:type_name -> isthmus.v1alpha1.SourceStatus
+	134, // 152: isthmus.v1alpha1.StatusResponse.trust:type_name -> isthmus.v1alpha1.TrustStatus
+	129, // 153: isthmus.v1alpha1.StatusResponse.dns:type_name -> isthmus.v1alpha1.DNSStatus
+	127, // 154: isthmus.v1alpha1.StatusResponse.xds:type_name -> isthmus.v1alpha1.XDSClient
+	126, // 155: isthmus.v1alpha1.StatusResponse.xds_counts:type_name -> isthmus.v1alpha1.XDSCounts
+	125, // 156: isthmus.v1alpha1.StatusResponse.policies:type_name -> isthmus.v1alpha1.PoliciesStatus
+	124, // 157: isthmus.v1alpha1.StatusResponse.call_faults:type_name -> isthmus.v1alpha1.CallFault
+	123, // 158: isthmus.v1alpha1.StatusResponse.problems:type_name -> isthmus.v1alpha1.Problem
+	122, // 159: isthmus.v1alpha1.StatusResponse.unhealthy:type_name -> isthmus.v1alpha1.Unhealthy
+	65,  // 160: isthmus.v1alpha1.StatusResponse.missing_replicas:type_name -> isthmus.v1alpha1.MissingReplica
+	1,   // 161: isthmus.v1alpha1.CallFault.caller:type_name -> isthmus.v1alpha1.App
+	1,   // 162: isthmus.v1alpha1.CallFault.callee:type_name -> isthmus.v1alpha1.App
+	1,   // 163: isthmus.v1alpha1.XDSClient.app:type_name -> isthmus.v1alpha1.App
+	128, // 164: isthmus.v1alpha1.XDSClient.rejections:type_name -> isthmus.v1alpha1.XDSRejection
+	130, // 165: isthmus.v1alpha1.DNSStatus.listeners:type_name -> isthmus.v1alpha1.DNSListener
+	131, // 166: isthmus.v1alpha1.DNSStatus.upstreams:type_name -> isthmus.v1alpha1.DNSUpstream
+	132, // 167: isthmus.v1alpha1.DNSStatus.hosts:type_name -> isthmus.v1alpha1.DNSHost
+	136, // 168: isthmus.v1alpha1.SourceStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	136, // 169: isthmus.v1alpha1.PeerStatus.refused:type_name -> isthmus.v1alpha1.RefusedObject
+	142, // 170: isthmus.v1alpha1.PeerStatus.gateways:type_name -> isthmus.v1alpha1.GatewayStatus
+	141, // 171: isthmus.v1alpha1.PeerStatus.recent_lapses:type_name -> isthmus.v1alpha1.Lapse
+	140, // 172: isthmus.v1alpha1.PeerStatus.tunnel:type_name -> isthmus.v1alpha1.TunnelStatus
+	138, // 173: isthmus.v1alpha1.PeerStatus.introduces:type_name -> isthmus.v1alpha1.IntroducerStatus
+	139, // 174: isthmus.v1alpha1.IntroducerStatus.problems:type_name -> isthmus.v1alpha1.IntroductionProblem
+	143, // 175: isthmus.v1alpha1.InviteRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	145, // 176: isthmus.v1alpha1.InviteRequest.guest:type_name -> isthmus.v1alpha1.GuestOffer
+	180, // 177: isthmus.v1alpha1.GuestOffer.takes:type_name -> isthmus.v1alpha1.Take
+	180, // 178: isthmus.v1alpha1.GuestChoice.takes:type_name -> isthmus.v1alpha1.Take
+	178, // 179: isthmus.v1alpha1.GuestWelcome.guest:type_name -> isthmus.v1alpha1.Guest
+	156, // 180: isthmus.v1alpha1.InviteResponse.state:type_name -> isthmus.v1alpha1.LinkState
+	143, // 181: isthmus.v1alpha1.AcceptRequest.options:type_name -> isthmus.v1alpha1.LinkOptions
+	156, // 182: isthmus.v1alpha1.InvitationsResponse.invitations:type_name -> isthmus.v1alpha1.LinkState
+	154, // 183: isthmus.v1alpha1.InvitationsResponse.clusters:type_name -> isthmus.v1alpha1.LinkedCluster
+	166, // 184: isthmus.v1alpha1.LinkTrustResponse.apps:type_name -> isthmus.v1alpha1.LackingApp
+	162, // 185: isthmus.v1alpha1.ShowRotationResponse.peers:type_name -> isthmus.v1alpha1.PeerRotation
+	65,  // 186: isthmus.v1alpha1.ShowRotationResponse.missing:type_name -> isthmus.v1alpha1.MissingReplica
+	161, // 187: isthmus.v1alpha1.ShowRotationResponse.sidecars:type_name -> isthmus.v1alpha1.CertifiedSidecar
+	81,  // 188: isthmus.v1alpha1.CertifiedSidecar.sidecar:type_name -> isthmus.v1alpha1.SidecarState
+	101, // 189: isthmus.v1alpha1.PeerRotation.reports:type_name -> isthmus.v1alpha1.TrustReport
+	1,   // 190: isthmus.v1alpha1.LackingApp.app:type_name -> isthmus.v1alpha1.App
+	173, // 191: isthmus.v1alpha1.MeetRequest.decision:type_name -> isthmus.v1alpha1.MeetDecision
+	174, // 192: isthmus.v1alpha1.MeetResponse.done:type_name -> isthmus.v1alpha1.MeetDone
+	172, // 193: isthmus.v1alpha1.MeetOffer.cluster:type_name -> isthmus.v1alpha1.MeetDescription
+	146, // 194: isthmus.v1alpha1.MeetOffer.guest:type_name -> isthmus.v1alpha1.GuestChoice
+	147, // 195: isthmus.v1alpha1.MeetDone.guest:type_name -> isthmus.v1alpha1.GuestWelcome
+	145, // 196: isthmus.v1alpha1.Invitation.guest:type_name -> isthmus.v1alpha1.GuestOffer
+	2,   // 197: isthmus.v1alpha1.Resolver.Watch:input_type -> isthmus.v1alpha1.WatchRequest
+	31,  // 198: isthmus.v1alpha1.Resolver.Resolve:input_type -> isthmus.v1alpha1.ResolveRequest
+	34,  // 199: isthmus.v1alpha1.Objects.Apply:input_type -> isthmus.v1alpha1.ApplyRequest
+	45,  // 200: isthmus.v1alpha1.Objects.Get:input_type -> isthmus.v1alpha1.GetRequest
+	48,  // 201: isthmus.v1alpha1.Objects.Delete:input_type -> isthmus.v1alpha1.DeleteRequest
+	49,  // 202: isthmus.v1alpha1.Objects.History:input_type -> isthmus.v1alpha1.HistoryRequest
+	39,  // 203: isthmus.v1alpha1.Objects.Analyze:input_type -> isthmus.v1alpha1.AnalyzeRequest
+	74,  // 204: isthmus.v1alpha1.Inventory.Apps:input_type -> isthmus.v1alpha1.AppsRequest
+	79,  // 205: isthmus.v1alpha1.Inventory.Sidecars:input_type -> isthmus.v1alpha1.SidecarsRequest
+	82,  // 206: isthmus.v1alpha1.Inventory.Events:input_type -> isthmus.v1alpha1.EventsRequest
+	71,  // 207: isthmus.v1alpha1.Inventory.Probe:input_type -> isthmus.v1alpha1.ProbeRequest
+	67,  // 208: isthmus.v1alpha1.Inventory.Calls:input_type -> isthmus.v1alpha1.CallsRequest
+	63,  // 209: isthmus.v1alpha1.Inventory.Traffic:input_type -> isthmus.v1alpha1.TrafficRequest
+	61,  // 210: isthmus.v1alpha1.Inventory.Tap:input_type -> isthmus.v1alpha1.TapRequest
+	55,  // 211: isthmus.v1alpha1.Inventory.Graph:input_type -> isthmus.v1alpha1.GraphRequest
+	52,  // 212: isthmus.v1alpha1.Inventory.Policies:input_type -> isthmus.v1alpha1.PoliciesRequest
+	99,  // 213: isthmus.v1alpha1.Peering.Exports:input_type -> isthmus.v1alpha1.ExportsRequest
+	105, // 214: isthmus.v1alpha1.Peering.Renew:input_type -> isthmus.v1alpha1.RenewRequest
+	86,  // 215: isthmus.v1alpha1.Peering.Introductions:input_type -> isthmus.v1alpha1.IntroductionsRequest
+	90,  // 216: isthmus.v1alpha1.Guests.Sign:input_type -> isthmus.v1alpha1.SignRequest
+	92,  // 217: isthmus.v1alpha1.Guests.Show:input_type -> isthmus.v1alpha1.ShowGuestRequest
+	95,  // 218: isthmus.v1alpha1.Guests.Leave:input_type -> isthmus.v1alpha1.LeaveRequest
+	110, // 219: isthmus.v1alpha1.Actors.Watch:input_type -> isthmus.v1alpha1.ActorsRequest
+	117, // 220: isthmus.v1alpha1.Status.Status:input_type -> isthmus.v1alpha1.StatusRequest
+	118, // 221: isthmus.v1alpha1.Status.Check:input_type -> isthmus.v1alpha1.CheckRequest
+	115, // 222: isthmus.v1alpha1.Status.Support:input_type -> isthmus.v1alpha1.SupportRequest
+	144, // 223: isthmus.v1alpha1.Link.Invite:input_type -> isthmus.v1alpha1.InviteRequest
+	149, // 224: isthmus.v1alpha1.Link.Follow:input_type -> isthmus.v1alpha1.FollowRequest
+	150, // 225: isthmus.v1alpha1.Link.Accept:input_type -> isthmus.v1alpha1.AcceptRequest
+	151, // 226: isthmus.v1alpha1.Link.Confirm:input_type -> isthmus.v1alpha1.ConfirmRequest
+	152, // 227: isthmus.v1alpha1.Link.Invitations:input_type -> isthmus.v1alpha1.InvitationsRequest
+	155, // 228: isthmus.v1alpha1.Link.Revoke:input_type -> isthmus.v1alpha1.RevokeRequest
+	157, // 229: isthmus.v1alpha1.Link.Trust:input_type -> isthmus.v1alpha1.LinkTrustRequest
+	159, // 230: isthmus.v1alpha1.Rotation.Show:input_type -> isthmus.v1alpha1.ShowRotationRequest
+	163, // 231: isthmus.v1alpha1.Rotation.Announce:input_type -> isthmus.v1alpha1.AnnounceRootsRequest
+	164, // 232: isthmus.v1alpha1.Rotation.Accept:input_type -> isthmus.v1alpha1.AcceptRootsRequest
+	167, // 233: isthmus.v1alpha1.Linking.Meet:input_type -> isthmus.v1alpha1.MeetRequest
+	22,  // 234: isthmus.v1alpha1.Resolver.Watch:output_type -> isthmus.v1alpha1.WatchResponse
+	32,  // 235: isthmus.v1alpha1.Resolver.Resolve:output_type -> isthmus.v1alpha1.Decision
+	36,  // 236: isthmus.v1alpha1.Objects.Apply:output_type -> isthmus.v1alpha1.ApplyResponse
+	46,  // 237: isthmus.v1alpha1.Objects.Get:output_type -> isthmus.v1alpha1.GetResponse
+	36,  // 238: isthmus.v1alpha1.Objects.Delete:output_type -> isthmus.v1alpha1.ApplyResponse
+	50,  // 239: isthmus.v1alpha1.Objects.History:output_type -> isthmus.v1alpha1.HistoryResponse
+	40,  // 240: isthmus.v1alpha1.Objects.Analyze:output_type -> isthmus.v1alpha1.AnalyzeResponse
+	75,  // 241: isthmus.v1alpha1.Inventory.Apps:output_type -> isthmus.v1alpha1.AppsResponse
+	80,  // 242: isthmus.v1alpha1.Inventory.Sidecars:output_type -> isthmus.v1alpha1.SidecarsResponse
+	83,  // 243: isthmus.v1alpha1.Inventory.Events:output_type -> isthmus.v1alpha1.EventsResponse
+	72,  // 244: isthmus.v1alpha1.Inventory.Probe:output_type -> isthmus.v1alpha1.ProbeResponse
+	68,  // 245: isthmus.v1alpha1.Inventory.Calls:output_type -> isthmus.v1alpha1.CallsResponse
+	64,  // 246: isthmus.v1alpha1.Inventory.Traffic:output_type -> isthmus.v1alpha1.TrafficResponse
+	62,  // 247: isthmus.v1alpha1.Inventory.Tap:output_type -> isthmus.v1alpha1.TapResponse
+	56,  // 248: isthmus.v1alpha1.Inventory.Graph:output_type -> isthmus.v1alpha1.GraphResponse
+	53,  // 249: isthmus.v1alpha1.Inventory.Policies:output_type -> isthmus.v1alpha1.PoliciesResponse
+	107, // 250: isthmus.v1alpha1.Peering.Exports:output_type -> isthmus.v1alpha1.ExportsResponse
+	106, // 251: isthmus.v1alpha1.Peering.Renew:output_type -> isthmus.v1alpha1.RenewResponse
+	88,  // 252: isthmus.v1alpha1.Peering.Introductions:output_type -> isthmus.v1alpha1.IntroductionsResponse
+	91,  // 253: isthmus.v1alpha1.Guests.Sign:output_type -> isthmus.v1alpha1.SignResponse
+	93,  // 254: isthmus.v1alpha1.Guests.Show:output_type -> isthmus.v1alpha1.ShowGuestResponse
+	96,  // 255: isthmus.v1alpha1.Guests.Leave:output_type -> isthmus.v1alpha1.LeaveResponse
+	111, // 256: isthmus.v1alpha1.Actors.Watch:output_type -> isthmus.v1alpha1.ActorsResponse
+	121, // 257: isthmus.v1alpha1.Status.Status:output_type -> isthmus.v1alpha1.StatusResponse
+	119, // 258: isthmus.v1alpha1.Status.Check:output_type -> isthmus.v1alpha1.CheckResponse
+	116, // 259: isthmus.v1alpha1.Status.Support:output_type -> isthmus.v1alpha1.SupportResponse
+	148, // 260: isthmus.v1alpha1.Link.Invite:output_type -> isthmus.v1alpha1.InviteResponse
+	156, // 261: isthmus.v1alpha1.Link.Follow:output_type -> isthmus.v1alpha1.LinkState
+	156, // 262: isthmus.v1alpha1.Link.Accept:output_type -> isthmus.v1alpha1.LinkState
+	156, // 263: isthmus.v1alpha1.Link.Confirm:output_type -> isthmus.v1alpha1.LinkState
+	153, // 264: isthmus.v1alpha1.Link.Invitations:output_type -> isthmus.v1alpha1.InvitationsResponse
+	156, // 265: isthmus.v1alpha1.Link.Revoke:output_type -> isthmus.v1alpha1.LinkState
+	158, // 266: isthmus.v1alpha1.Link.Trust:output_type -> isthmus.v1alpha1.LinkTrustResponse
+	160, // 267: isthmus.v1alpha1.Rotation.Show:output_type -> isthmus.v1alpha1.ShowRotationResponse
+	165, // 268: isthmus.v1alpha1.Rotation.Announce:output_type -> isthmus.v1alpha1.RootsChange
+	165, // 269: isthmus.v1alpha1.Rotation.Accept:output_type -> isthmus.v1alpha1.RootsChange
+	168, // 270: isthmus.v1alpha1.Linking.Meet:output_type -> isthmus.v1alpha1.MeetResponse
+	234, // [234:271] is the sub-list for method output_type
+	197, // [197:234] is the sub-list for method input_type
+	197, // [197:197] is the sub-list for extension type_name
+	197, // [197:197] is the sub-list for extension extendee
+	0,   // [0:197] is the sub-list for field type_name
 }
 
 func init() { file_isthmus_v1alpha1_services_proto_init() }
@@ -14915,12 +15356,12 @@ func file_isthmus_v1alpha1_services_proto_init() {
 	}
 	file_isthmus_v1alpha1_services_proto_msgTypes[9].OneofWrappers = []any{}
 	file_isthmus_v1alpha1_services_proto_msgTypes[65].OneofWrappers = []any{}
-	file_isthmus_v1alpha1_services_proto_msgTypes[160].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[166].OneofWrappers = []any{
 		(*MeetRequest_Hello)(nil),
 		(*MeetRequest_Offer)(nil),
 		(*MeetRequest_Decision)(nil),
 	}
-	file_isthmus_v1alpha1_services_proto_msgTypes[161].OneofWrappers = []any{
+	file_isthmus_v1alpha1_services_proto_msgTypes[167].OneofWrappers = []any{
 		(*MeetResponse_Welcome)(nil),
 		(*MeetResponse_Answer)(nil),
 		(*MeetResponse_Done)(nil),
@@ -14932,7 +15373,7 @@ func file_isthmus_v1alpha1_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isthmus_v1alpha1_services_proto_rawDesc), len(file_isthmus_v1alpha1_services_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   169,
+			NumMessages:   175,
 			NumExtensions: 0,
 			NumServices:   10,
 		},

@@ -915,8 +915,9 @@ var Inventory_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Peering_Exports_FullMethodName = "/isthmus.v1alpha1.Peering/Exports"
-	Peering_Renew_FullMethodName   = "/isthmus.v1alpha1.Peering/Renew"
+	Peering_Exports_FullMethodName       = "/isthmus.v1alpha1.Peering/Exports"
+	Peering_Renew_FullMethodName         = "/isthmus.v1alpha1.Peering/Renew"
+	Peering_Introductions_FullMethodName = "/isthmus.v1alpha1.Peering/Introductions"
 )
 
 // PeeringClient is the client API for Peering service.
@@ -934,6 +935,8 @@ type PeeringClient interface {
 	// Renew renews the lease alone, for a second connection: so that one connection which
 	// is lost, or waits for a packet to be sent again, ends no lease.
 	Renew(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RenewRequest, RenewResponse], error)
+	// Introductions streams the clusters that the answering one introduces to the caller's.
+	Introductions(ctx context.Context, in *IntroductionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[IntroductionsResponse], error)
 }
 
 type peeringClient struct {
@@ -970,6 +973,25 @@ func (c *peeringClient) Renew(ctx context.Context, opts ...grpc.CallOption) (grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peering_RenewClient = grpc.BidiStreamingClient[RenewRequest, RenewResponse]
 
+func (c *peeringClient) Introductions(ctx context.Context, in *IntroductionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[IntroductionsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peering_ServiceDesc.Streams[2], Peering_Introductions_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[IntroductionsRequest, IntroductionsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peering_IntroductionsClient = grpc.ServerStreamingClient[IntroductionsResponse]
+
 // PeeringServer is the server API for Peering service.
 // All implementations must embed UnimplementedPeeringServer
 // for forward compatibility.
@@ -985,6 +1007,8 @@ type PeeringServer interface {
 	// Renew renews the lease alone, for a second connection: so that one connection which
 	// is lost, or waits for a packet to be sent again, ends no lease.
 	Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error
+	// Introductions streams the clusters that the answering one introduces to the caller's.
+	Introductions(*IntroductionsRequest, grpc.ServerStreamingServer[IntroductionsResponse]) error
 	mustEmbedUnimplementedPeeringServer()
 }
 
@@ -1000,6 +1024,9 @@ func (UnimplementedPeeringServer) Exports(grpc.BidiStreamingServer[ExportsReques
 }
 func (UnimplementedPeeringServer) Renew(grpc.BidiStreamingServer[RenewRequest, RenewResponse]) error {
 	return status.Error(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedPeeringServer) Introductions(*IntroductionsRequest, grpc.ServerStreamingServer[IntroductionsResponse]) error {
+	return status.Error(codes.Unimplemented, "method Introductions not implemented")
 }
 func (UnimplementedPeeringServer) mustEmbedUnimplementedPeeringServer() {}
 func (UnimplementedPeeringServer) testEmbeddedByValue()                 {}
@@ -1036,6 +1063,17 @@ func _Peering_Renew_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peering_RenewServer = grpc.BidiStreamingServer[RenewRequest, RenewResponse]
 
+func _Peering_Introductions_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(IntroductionsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeeringServer).Introductions(m, &grpc.GenericServerStream[IntroductionsRequest, IntroductionsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peering_IntroductionsServer = grpc.ServerStreamingServer[IntroductionsResponse]
+
 // Peering_ServiceDesc is the grpc.ServiceDesc for Peering service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1055,6 +1093,11 @@ var Peering_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Peering_Renew_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Introductions",
+			Handler:       _Peering_Introductions_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "isthmus/v1alpha1/services.proto",

@@ -14,7 +14,11 @@ func (l *Links) Describe(cluster string) string {
 		return "no Cluster object for it here, or one without a gateway for all apps, so it is not asked"
 	}
 	streams, _, _ := l.subscriptions(cluster)
-	return r.status.describe(r.lease.state(), streams)
+	text := r.status.describe(r.lease.state(), streams)
+	if object, _ := r.object.Load(); object.IntroducedBy != "" {
+		text += "; introduced by " + object.IntroducedBy
+	}
+	return text
 }
 
 // describe returns a line about the link. streams is how many streams the peer has to this

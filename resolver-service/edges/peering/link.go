@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,7 @@ type link struct {
 	freshness    freshness
 
 	mirror     *exportMirror
+	hearing    sync.Mutex     // held while introductions are heard
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
 	rest       rest

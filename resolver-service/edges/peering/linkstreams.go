@@ -48,6 +48,9 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 			return stream.Send(m)
 		})
 	}
+	if l.cfg.Heard != nil {
+		go l.hearIntroductions(ctx, conn)
+	}
 	opened, initial, waits := time.Now(), true, false
 	limiter := newReadLimiter()
 	apply := func(m *v1alpha1.ExportsResponse, at time.Time) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/resolver-service/introductions"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -42,6 +43,11 @@ type Config struct {
 	// Announced takes the roots that a peer announces for itself, and the certificate of the
 	// connection. It may be called concurrently, and must not block. Nil ignores them.
 	Announced func(cluster, roots string, by []*x509.Certificate)
+
+	// Introduces knows which clusters peers are told of; nil: of none.
+	Introduces *introductions.Directory
+	// Heard takes what peers introduce; nil: nothing does.
+	Heard Heard
 
 	// Many is the number of links above which peers are told an interest, and links rest; 0 stands for
 	// 32, and a negative number for none.

@@ -46,7 +46,7 @@ type rest struct {
 func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channels) *channels {
 	need, _ := l.need.View()
 	r, now := &l.rest, time.Now()
-	used := need == nil || need.Used || !l.crowded()
+	used := need == nil || need.Used || introducer(object) || !l.crowded()
 	if used {
 		r.used = now
 	}

@@ -1,0 +1,285 @@
+package introductions
+
+import (
+	"log/slog"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isthmus-mesh/isthmus/api"
+	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/catalog"
+	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/internal/live"
+)
+
+// Config describes this cluster.
+type Config struct {
+	Cluster string
+	// Domains are the trust domains of this cluster, the own first, which is empty where there is no
+	// identity; false: they are not known yet. It may be called concurrently.
+	Domains func() (all []string, known bool)
+	// Reachable refuses an address that no gateway of another cluster has. It may be called concurrently.
+	Reachable func(netip.AddrPort) error
+	File      string // keeps what was heard; empty: nothing does
+}
+
+// Deriver takes objects that derive from what was heard, and logs that as what has changed. derive adds
+// them to a change; it is called while no other change of objects is made.
+type Deriver interface {
+	Derive(what string, derive func(*configstore.Change)) error
+}
+
+// Heard is what introducers have said, as far as this cluster's rules let them speak. An introducer
+// is a cluster whose object, which was written, has spec.introduces. It is safe for concurrent use.
+type Heard struct {
+	cfg     Config
+	log     *slog.Logger
+	deriver Deriver
+	version live.Value[uint64] // of what is to be saved
+
+	mu      sync.Mutex
+	written map[string]*catalog.Cluster // Cluster objects
+	domains map[string][]string         // of written, the clusters that have a trust domain
+	by      map[string]*introducer
+	order   []string                                   // the introducers, by name: of two that differ the first counts
+	derived map[string]*catalog.Cluster                // what the deriver has
+	saved   map[string]*v1alpha1.IntroductionsResponse // of introducers before the objects are known
+}
+
+// introducer is one cluster that may introduce others.
+type introducer struct {
+	object *catalog.Cluster
+	heard  map[string]*introduced
+	bytes  int
+	over   map[string]bool // names beyond the bounds
+	ended  chan struct{}   // closed once it may introduce none, or begins anew
+}
+
+// introduced is one cluster by the word of one introducer.
+type introduced struct {
+	said   *v1alpha1.Introduction
+	object *catalog.Cluster // nil: it can't be used
+	err    error
+	size   int
+}
+
+// NewHeard makes Heard with what the file has. Before anything is heard, SetDeriver must be called.
+func NewHeard(cfg Config, log *slog.Logger) *Heard {
+	return &Heard{
+		cfg: cfg, log: log, written: map[string]*catalog.Cluster{}, domains: map[string][]string{},
+		by: map[string]*introducer{}, derived: map[string]*catalog.Cluster{}, saved: load(cfg.File, log),
+	}
+}
+
+// SetDeriver sets who takes the derived objects.
+func (h *Heard) SetDeriver(d Deriver) { h.deriver = d }
+
+// Add adds to a change of written objects what derives beside them. Its first change must be Full.
+func (h *Heard) Add(c *configstore.Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	touched := names{}
+	all := false
+	for i := range c.Objects {
+		if object, ok := c.Objects[i].Object.(*catalog.Cluster); ok {
+			all = h.write(object.Name, object, touched) || all
+		}
+	}
+	for _, key := range c.Deleted {
+		if key.Kind == catalog.KindCluster {
+			all = h.write(key.Name, nil, touched) || all
+		}
+	}
+	if all {
+		h.touchAll(touched)
+	}
+	if c.Full {
+		h.saved = nil
+	}
+	h.derive(touched, c)
+}
+
+type names map[string]bool
+
+// write takes a written object; nil: there is none any more. It tells whether any introduced cluster
+// may count or not by that.
+func (h *Heard) write(name string, object *catalog.Cluster, touched names) (all bool) {
+	was := h.written[name]
+	touched[name] = true
+	if object != nil {
+		h.written[name] = object
+	} else {
+		delete(h.written, name)
+	}
+	before, now := trustDomains(was), trustDomains(object)
+	for _, d := range before {
+		h.domains[d] = slices.DeleteFunc(slices.Clone(h.domains[d]), func(other string) bool { return other == name })
+		if len(h.domains[d]) == 0 {
+			delete(h.domains, d)
+		}
+	}
+	for _, d := range now {
+		h.domains[d] = append(h.domains[d], name)
+	}
+	h.introduce(name, object, touched)
+	return !slices.Equal(before, now)
+}
+
+// introduce takes the rule for an introducer from its object.
+func (h *Heard) introduce(name string, object *catalog.Cluster, touched names) {
+	i := h.by[name]
+	may := object != nil && object.Introduces != nil && name != h.cfg.Cluster
+	switch {
+	case i == nil && may:
+		i = &introducer{object: object, heard: map[string]*introduced{}, over: map[string]bool{}, ended: make(chan struct{})}
+		h.by[name] = i
+		for _, said := range h.saved[name].GetPut() {
+			h.put(i, said)
+		}
+	case i != nil && !may:
+		close(i.ended)
+		delete(h.by, name)
+		h.changed()
+	case i != nil:
+		i.object = object
+	default:
+		return
+	}
+	h.order = slices.Sorted(maps.Keys(h.by))
+	for cluster := range i.heard {
+		touched[cluster] = true
+	}
+}
+
+func (h *Heard) touchAll(touched names) {
+	for _, i := range h.by {
+		for cluster := range i.heard {
+			touched[cluster] = true
+		}
+	}
+}
+
+// Known begins to hear a cluster: it returns what it has said, and a channel that is closed once it
+// has to say all anew, or nothing. The channel is nil if the cluster may introduce none.
+func (h *Heard) Known(introducer string) (known []*v1alpha1.KnownIntroduction, ended <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := h.by[introducer]
+	if i == nil {
+		return nil, nil
+	}
+	clear(i.over)
+	for cluster, in := range i.heard {
+		known = append(known, &v1alpha1.KnownIntroduction{Cluster: cluster, Digest: in.said.GetDigest()})
+	}
+	return known, i.ended
+}
+
+// Hear takes what an introducer says, and returns once lookups follow. It keeps the message.
+func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error {
+	return h.deriver.Derive("introduced clusters changed", func(c *configstore.Change) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		i := h.by[introducer]
+		if i == nil {
+			return
+		}
+		touched := names{}
+		for _, name := range m.GetRemoved() {
+			i.drop(name)
+			touched[name] = true
+		}
+		for _, said := range m.GetPut() {
+			h.put(i, said)
+			touched[said.GetObject().GetMetadata().GetName()] = true
+		}
+		h.changed()
+		h.derive(touched, c)
+	})
+}
+
+// Reconsider derives anew, since this cluster's trust domains are known or have changed.
+func (h *Heard) Reconsider() error {
+	return h.deriver.Derive("introduced clusters changed", func(c *configstore.Change) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		touched := names{}
+		h.touchAll(touched)
+		h.derive(touched, c)
+	})
+}
+
+func (i *introducer) drop(name string) {
+	if in := i.heard[name]; in != nil {
+		i.bytes -= in.size
+		delete(i.heard, name)
+	}
+	delete(i.over, name)
+}
+
+// put takes what an introducer says of one cluster. A name that no cluster has is ignored.
+func (h *Heard) put(i *introducer, said *v1alpha1.Introduction) {
+	name := said.GetObject().GetMetadata().GetName()
+	if catalog.CheckCluster(name) != nil {
+		return
+	}
+	in := &introduced{said: said, size: proto.Size(said)}
+	if in.object, in.err = api.ParseIntroduction(said.GetObject()); in.err != nil {
+		in.err = brief(in.err)
+		in.said = &v1alpha1.Introduction{Object: &v1alpha1.Cluster{Metadata: &v1alpha1.Metadata{Name: name}}, Digest: said.GetDigest()}
+		in.size = proto.Size(in.said)
+	}
+	was := i.heard[name]
+	if was == nil && len(i.heard) >= MaxClusters || i.bytes+in.size-was.bytes() > maxBytes {
+		i.drop(name)
+		if len(i.over) < MaxClusters {
+			i.over[name] = true
+		}
+		return
+	}
+	i.drop(name)
+	i.heard[name] = in
+	i.bytes += in.size
+}
+
+func (in *introduced) bytes() int {
+	if in == nil {
+		return 0
+	}
+	return in.size
+}
+
+func (h *Heard) changed() {
+	n, _ := h.version.Load()
+	h.version.Store(n + 1)
+}
+
+// derive adds to a change what has become of the touched names.
+func (h *Heard) derive(touched names, c *configstore.Change) {
+	stands := names{}
+	c.Objects, c.Deleted = slices.Clip(c.Objects), slices.Clone(c.Deleted) // they are the follower's
+	for name := range touched {
+		was, is := h.derived[name], h.decide(name)
+		if is != nil {
+			stands[name] = true
+			if reflect.DeepEqual(was, is) {
+				continue
+			}
+			h.derived[name] = is
+			c.Objects = append(c.Objects, storedOf(is))
+			continue
+		}
+		delete(h.derived, name)
+		if was != nil && h.written[name] == nil {
+			c.Deleted = append(c.Deleted, was.Key())
+		}
+	}
+	c.Deleted = slices.DeleteFunc(c.Deleted, func(key catalog.Key) bool {
+		return key.Kind == catalog.KindCluster && stands[key.Name]
+	})
+}
