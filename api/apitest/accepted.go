@@ -12,6 +12,8 @@ func Accepted() map[string]string {
 	const shop, east = "{namespace: shop, name: checkout}", "{name: east}"
 	cluster := func(spec string) string { return Object("Cluster", east, spec) }
 	return map[string]string{
+		"labels and introductions":      cluster("{gateways: [{address: gw}], labels: [region=eu, example.com/tier=Edge-1], introduceTo: {names: [\"*\", eu-1], labels: [region=eu]}, introduces: {names: [\"eu-*\"], labels: [region=eu], trustDomains: [\"*.example\"]}}"),
+		"introductions by label":        cluster("{gateways: [{address: gw}], introduceTo: {labels: [a=b]}, introduces: {labels: [a=b]}}"),
 		"an app-id as long as can be":   Object("AppExport", "{namespace: shop, name: "+strings.Repeat("a", 58)+"}", "{}"),
 		"a namespace as long as can be": Object("AppExport", "{namespace: "+strings.Repeat("n", 63)+", name: a}", "{}"),
 		"names with digits and hyphens": Object("AppExport", "{namespace: \"0\", name: 9a--b-0}", "{}"),
