@@ -1,9 +1,9 @@
 // Package introductions lets clusters introduce others to each other, so that not each of them
 // needs a Cluster object for each other.
 //
-// [Directory] is the introducer's side: which of its Cluster objects a peer is told of. [Heard] is
-// the other side: it derives Cluster objects from what introducers say, under the rules of this
-// cluster, and never says anything of them to others. The peering edge carries both.
+// [Directory] is the introducer's side: the Cluster objects that each peer is told of. [Heard] is the
+// other side: it derives Cluster objects from introductions, under the rules of this cluster, and never
+// tells others of them. The peering edge carries both.
 package introductions
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/live"
 )
 
-// Bounds of what one cluster introduces.
+// Bounds of one cluster's introductions.
 const (
 	MaxClusters = 10_000
 	maxBytes    = 64 << 20
 )
 
-// Directory knows what each peer is told. It is safe for concurrent use.
+// Directory knows the introductions for each peer. It is safe for concurrent use.
 type Directory struct {
 	own      string
 	clusters *live.Value[[]*catalog.Cluster]
@@ -70,7 +70,7 @@ func sameSlice(a, b []*catalog.Cluster) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// list makes the next listing. What has not changed is not encoded again.
+// list makes the next listing. It encodes only changed clusters.
 func (d *Directory) list(clusters []*catalog.Cluster) *Listing {
 	l, before := &Listing{of: clusters, entries: make([]entry, len(clusters))}, d.latest
 	for i, c := range clusters {
@@ -110,7 +110,7 @@ func (l *Listing) find(cluster string) entry {
 	return l.entries[at]
 }
 
-// to is what a peer is told of a cluster; nil for nothing.
+// to is the introduction for a peer; nil for none.
 func (e entry) to(peer *catalog.Cluster) *v1alpha1.Introduction {
 	if e.told == nil || peer == nil || e.cluster.Name == peer.Name || !e.cluster.IntroduceTo.Selects(peer.Name, peer.Labels) {
 		return nil
@@ -118,7 +118,7 @@ func (e entry) to(peer *catalog.Cluster) *v1alpha1.Introduction {
 	return e.told
 }
 
-// First is what a peer is to be told that knows some clusters, by their digests.
+// First is the news for a peer that knows some clusters, by their digests.
 func (l *Listing) First(peer string, known map[string]uint64) (put []*v1alpha1.Introduction, removed []string) {
 	to := l.find(peer).cluster
 	for _, e := range l.entries {
@@ -138,7 +138,7 @@ func (l *Listing) First(peer string, known map[string]uint64) (put []*v1alpha1.I
 	return put, removed
 }
 
-// Since is what a peer is to be told that was told all of an earlier listing.
+// Since is the news for a peer that was told all of an earlier listing.
 func (l *Listing) Since(before *Listing, peer string) (put []*v1alpha1.Introduction, removed []string) {
 	was, is := before.find(peer).cluster, l.find(peer).cluster
 	old := before.entries

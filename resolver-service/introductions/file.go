@@ -22,7 +22,7 @@ import (
 // maxFile bounds the file that is read, in bytes.
 const maxFile = 4 * maxBytes
 
-// load reads what was saved, by introducer. Without a usable file there is nothing.
+// load reads the saved introductions, by introducer. Without a usable file there are none.
 func load(path string, log *slog.Logger) map[string]*v1alpha1.IntroductionsResponse {
 	if path == "" {
 		return nil
@@ -66,7 +66,7 @@ func parse(text []byte) (map[string]*v1alpha1.IntroductionsResponse, error) {
 // How often the file is written.
 var saving = live.Saving{Delay: 100 * time.Millisecond, Factor: 10, Most: 10 * time.Second, Retry: 5 * time.Second}
 
-// Run saves what was heard soon after each change until ctx ends, and then once more.
+// Run saves introductions soon after each change until ctx ends, and then once more.
 func (h *Heard) Run(ctx context.Context) error {
 	if h.cfg.File == "" {
 		<-ctx.Done()
@@ -82,7 +82,7 @@ func (h *Heard) Run(ctx context.Context) error {
 	return nil
 }
 
-// save writes what each introducer has said.
+// save writes the introductions of each introducer.
 func (h *Heard) save(w io.Writer) error {
 	h.mu.Lock()
 	all := make([]*v1alpha1.IntroductionsResponse, 0, len(h.order))

@@ -25,29 +25,29 @@ type Config struct {
 	Domains func() (all []string, known bool)
 	// Reachable refuses an address that no gateway of another cluster has. It may be called concurrently.
 	Reachable func(netip.AddrPort) error
-	File      string // keeps what was heard; empty: nothing does
+	File      string // keeps introductions; empty: none does
 }
 
-// Deriver takes objects that derive from what was heard, and logs that as what has changed. derive adds
-// them to a change; it is called while no other change of objects is made.
+// Deriver takes objects that derive from introductions, and logs them under what. It calls derive, which
+// adds them to a change, while no other change of objects is made.
 type Deriver interface {
 	Derive(what string, derive func(*configstore.Change)) error
 }
 
-// Heard is what introducers have said, as far as this cluster's rules let them speak. An introducer
+// Heard has the introductions of all introducers. An introducer
 // is a cluster whose object, which was written, has spec.introduces. It is safe for concurrent use.
 type Heard struct {
 	cfg     Config
 	log     *slog.Logger
 	deriver Deriver
-	version live.Value[uint64] // of what is to be saved
+	version live.Value[uint64] // of the introductions to be saved
 
 	mu      sync.Mutex
 	written map[string]*catalog.Cluster // Cluster objects
 	domains map[string][]string         // of written, the clusters that have a trust domain
 	by      map[string]*introducer
 	order   []string                                   // the introducers, by name: of two that differ the first counts
-	derived map[string]*catalog.Cluster                // what the deriver has
+	derived map[string]*catalog.Cluster                // that the deriver has
 	saved   map[string]*v1alpha1.IntroductionsResponse // of introducers before the objects are known
 }
 
@@ -68,7 +68,7 @@ type introduced struct {
 	size   int
 }
 
-// NewHeard makes Heard with what the file has. Before anything is heard, SetDeriver must be called.
+// NewHeard makes Heard with the introductions in the file. Call SetDeriver before it hears any.
 func NewHeard(cfg Config, log *slog.Logger) *Heard {
 	return &Heard{
 		cfg: cfg, log: log, written: map[string]*catalog.Cluster{}, domains: map[string][]string{},
@@ -76,10 +76,10 @@ func NewHeard(cfg Config, log *slog.Logger) *Heard {
 	}
 }
 
-// SetDeriver sets who takes the derived objects.
+// SetDeriver sets the taker of derived objects.
 func (h *Heard) SetDeriver(d Deriver) { h.deriver = d }
 
-// Add adds to a change of written objects what derives beside them. Its first change must be Full.
+// Add adds derived objects to a change of written ones. Its first change must be Full.
 func (h *Heard) Add(c *configstore.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,8 +164,8 @@ func (h *Heard) touchAll(touched names) {
 	}
 }
 
-// Known begins to hear a cluster: it returns what it has said, and a channel that is closed once it
-// has to say all anew, or nothing. The channel is nil if the cluster may introduce none.
+// Known begins to hear a cluster: it returns its introductions so far, and a channel that is closed once
+// it has to say all anew, or nothing. The channel is nil if the cluster may introduce none.
 func (h *Heard) Known(introducer string) (known []*v1alpha1.KnownIntroduction, ended <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +180,7 @@ func (h *Heard) Known(introducer string) (known []*v1alpha1.KnownIntroduction, e
 	return known, i.ended
 }
 
-// Hear takes what an introducer says, and returns once lookups follow. It keeps the message.
+// Hear takes a message of an introducer, and returns once lookups follow. It keeps the message.
 func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error {
 	return h.deriver.Derive("introduced clusters changed", func(c *configstore.Change) {
 		h.mu.Lock()
@@ -222,7 +222,7 @@ func (i *introducer) drop(name string) {
 	delete(i.over, name)
 }
 
-// put takes what an introducer says of one cluster. A name that no cluster has is ignored.
+// put takes one introduction. A name that no cluster has is ignored.
 func (h *Heard) put(i *introducer, said *v1alpha1.Introduction) {
 	name := said.GetObject().GetMetadata().GetName()
 	if catalog.CheckCluster(name) != nil {
@@ -259,7 +259,7 @@ func (h *Heard) changed() {
 	h.version.Store(n + 1)
 }
 
-// derive adds to a change what has become of the touched names.
+// derive adds to a change the objects of the touched names, as they are now.
 func (h *Heard) derive(touched names, c *configstore.Change) {
 	stands := names{}
 	c.Objects, c.Deleted = slices.Clip(c.Objects), slices.Clone(c.Deleted) // they are the follower's

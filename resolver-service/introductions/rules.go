@@ -17,7 +17,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/configstore"
 )
 
-// What becomes of a cluster that an introducer tells of.
+// Verdicts on a cluster that an introducer tells of.
 type verdict uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	differing                  // another introducer says something else, and comes first
 )
 
-// decide is the Cluster that counts under a name by what introducers say; nil for none. Of several
+// decide is the Cluster that counts under a name by introductions; nil for none. Of several
 // introducers it is the one whose name comes first, in every replica and in any order of events.
 func (h *Heard) decide(name string) *catalog.Cluster {
 	for _, by := range h.order {
@@ -44,7 +44,7 @@ func (h *Heard) decide(name string) *catalog.Cluster {
 	return nil
 }
 
-// judge applies the rules of this cluster to what one introducer says, without regard to the others.
+// judge applies the rules of this cluster to one introduction, without regard to other introducers.
 func (h *Heard) judge(i *introducer, in *introduced) (verdict, error) {
 	name, rule := in.said.GetObject().GetMetadata().GetName(), i.object.Introduces.ClusterSelector
 	if in.err != nil {
@@ -171,7 +171,7 @@ func brief(err error) error {
 // mostProblems is how many problems of one introducer a status names.
 const mostProblems = 100
 
-// AddStatus adds to the states of peers what they introduce, and by whom they are introduced.
+// AddStatus adds to the states of peers their introductions, and their introducer.
 func (h *Heard) AddStatus(peers []*v1alpha1.PeerStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

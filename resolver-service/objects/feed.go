@@ -31,8 +31,7 @@ type Feed struct {
 	failedClosed map[catalog.Key]bool
 
 	taking sync.Mutex // held while the topology is told something
-	// derive adds to each change of written objects what derives beside them; nil: nothing. taking
-	// is held meanwhile.
+	// derive adds derived objects to each change of written ones; nil: none. taking is held meanwhile.
 	derive func(*configstore.Change)
 	synced bool // the full set is in; taking guards it
 
@@ -57,8 +56,7 @@ func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *F
 // the sources. Instances has its value earlier. Call it before Run.
 func (f *Feed) After(sources <-chan struct{}) { f.sources = sources }
 
-// Deriving has derive add to each change of written objects what derives beside them. Call it before
-// Run.
+// Deriving has derive add derived objects to each change of written ones. Call it before Run.
 func (f *Feed) Deriving(derive func(*configstore.Change)) { f.derive = derive }
 
 // Run follows the store until ctx ends, and then returns nil, or until the store is closed.
@@ -119,8 +117,8 @@ func (f *Feed) take(c configstore.Change) error {
 	return f.apply(c, "objects changed in the store", change, now)
 }
 
-// Derive applies what derive adds to an empty change, and logs that as what has changed. Before the full set is in it applies nothing:
-// that will have it.
+// Derive applies the objects that derive adds to an empty change, and logs them under what. Before the
+// full set is in, it applies nothing, because that set will have them.
 func (f *Feed) Derive(what string, derive func(*configstore.Change)) error {
 	f.taking.Lock()
 	defer f.taking.Unlock()

@@ -20,8 +20,8 @@ import (
 // taken: each changes the trust in peers.
 const introductionPause = 200 * time.Millisecond
 
-// Introductions streams what this cluster introduces to the caller's, first as a difference from what
-// that knows.
+// Introductions streams this cluster's introductions to the caller's, as differences from those that it
+// knows.
 func (s *Server) Introductions(req *v1alpha1.IntroductionsRequest, to grpc.ServerStreamingServer[v1alpha1.IntroductionsResponse]) error {
 	if s.cfg.Introduces == nil {
 		return status.Error(codes.Unimplemented, "this cluster introduces no others")
@@ -89,17 +89,17 @@ func introductionMessages(cluster string, put []*v1alpha1.Introduction, removed 
 	return slices.Clip(all)
 }
 
-// Heard takes what peers introduce. It is called by many links at once.
+// Heard takes the introductions of peers. Many links call it at once.
 type Heard interface {
-	// Known returns what a peer has introduced, and a channel that is closed once the peer has to say
+	// Known returns the introductions of a peer, and a channel that is closed once the peer has to say
 	// all anew, or nothing; nil: it may introduce none.
 	Known(peer string) (known []*v1alpha1.KnownIntroduction, ended <-chan struct{})
 	// Hear takes a message, and keeps it. It returns once lookups follow.
 	Hear(peer string, m *v1alpha1.IntroductionsResponse) error
 }
 
-// hearIntroductions hears what the peer introduces on a connection until ctx ends, as long as it may
-// introduce any.
+// hearIntroductions hears the peer's introductions on a connection until ctx ends, as long as the peer
+// may introduce any.
 func (l *link) hearIntroductions(ctx context.Context, conn *grpc.ClientConn) {
 	l.hearing.Lock() // the stream of the connection before ends by its own context
 	defer l.hearing.Unlock()
@@ -133,7 +133,7 @@ func (l *link) hearIntroductions(ctx context.Context, conn *grpc.ClientConn) {
 
 const maxIntroductionRetry = time.Minute
 
-// streamIntroductions runs one stream until it fails, or what it has to say is ended.
+// streamIntroductions runs one stream until it fails, or ended is closed.
 func (l *link) streamIntroductions(ctx context.Context, conn *grpc.ClientConn, known []*v1alpha1.KnownIntroduction, ended <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -44,9 +44,9 @@ type Config struct {
 	// connection. It may be called concurrently, and must not block. Nil ignores them.
 	Announced func(cluster, roots string, by []*x509.Certificate)
 
-	// Introduces knows which clusters peers are told of; nil: of none.
+	// Introduces has the introductions for peers; nil: there are none.
 	Introduces *introductions.Directory
-	// Heard takes what peers introduce; nil: nothing does.
+	// Heard takes the introductions of peers; nil: they are not heard.
 	Heard Heard
 
 	// Many is the number of links above which peers are told an interest, and links rest; 0 stands for
