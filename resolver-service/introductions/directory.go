@@ -1,9 +1,9 @@
 // Package introductions lets clusters introduce others to each other, so that not each of them
 // needs a Cluster object for each other.
 //
-// [Directory] is the introducer's side: the Cluster objects that each peer is told of. [Heard] is the
-// other side: it derives Cluster objects from introductions, under the rules of this cluster, and never
-// tells others of them. The peering edge carries both.
+// [Directory] is the introducer's side: the Cluster objects that each peer is told of. [Heard] is
+// the other side: it derives Cluster objects from introductions, under the rules of this cluster,
+// and never tells others of them. The peering edge carries both.
 package introductions
 
 import (

@@ -28,8 +28,8 @@ type Config struct {
 	File      string // keeps introductions; empty: none does
 }
 
-// Deriver takes objects that derive from introductions, and logs them under what. It calls derive, which
-// adds them to a change, while no other change of objects is made.
+// Deriver takes objects that derive from introductions, and logs them under what. It calls derive,
+// which adds them to a change, while no other change of objects is made.
 type Deriver interface {
 	Derive(what string, derive func(*configstore.Change)) error
 }
@@ -164,8 +164,8 @@ func (h *Heard) touchAll(touched names) {
 	}
 }
 
-// Known begins to hear a cluster: it returns its introductions so far, and a channel that is closed once
-// it has to say all anew, or nothing. The channel is nil if the cluster may introduce none.
+// Known begins to hear a cluster: it returns its introductions so far, and a channel that is closed
+// once it has to say all anew, or nothing. The channel is nil if the cluster may introduce none.
 func (h *Heard) Known(introducer string) (known []*v1alpha1.KnownIntroduction, ended <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

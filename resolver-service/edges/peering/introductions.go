@@ -20,8 +20,8 @@ import (
 // taken: each changes the trust in peers.
 const introductionPause = 200 * time.Millisecond
 
-// Introductions streams this cluster's introductions to the caller's, as differences from those that it
-// knows.
+// Introductions streams this cluster's introductions to the caller's, as differences from those
+// that it knows.
 func (s *Server) Introductions(req *v1alpha1.IntroductionsRequest, to grpc.ServerStreamingServer[v1alpha1.IntroductionsResponse]) error {
 	if s.cfg.Introduces == nil {
 		return status.Error(codes.Unimplemented, "this cluster introduces no others")
