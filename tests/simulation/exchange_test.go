@@ -124,28 +124,26 @@ func (t *exchange) step() {
 // apply applies a change and checks the result.
 func (t *exchange) apply(s *node, c topology.Change) {
 	for _, u := range s.graph.Apply(c) {
-		for _, v := range u.Views { // callers see one after the other
+		before := []*catalog.View{s.open}
+		for _, v := range u.Views {
+			before = append(before, s.views[v.App])
 			t.publish(s, v)
-			t.checkOwners(s)
 		}
 		if u.Open != nil {
 			s.open = u.Open
-			t.checkOwners(s)
 		}
+		t.checkOwners(s, before)
 		for peer, view := range u.Peers {
 			t.send(s, peer.Cluster, view)
 		}
 	}
 }
 
-// checkOwners checks that no address belongs to two apps of a cluster.
-func (t *exchange) checkOwners(s *node) {
+// checkOwners checks that no address belongs to two apps of a cluster, while callers get their views
+// one after the other: so those before count, too.
+func (t *exchange) checkOwners(s *node, before []*catalog.View) {
 	whose := owners{}
-	views := []*catalog.View{s.open}
-	for _, view := range s.views {
-		views = append(views, view)
-	}
-	for _, view := range views {
+	for _, view := range append(slices.AppendSeq(before, maps.Values(s.views)), s.open) {
 		if view == nil {
 			continue
 		}

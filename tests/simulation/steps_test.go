@@ -406,7 +406,9 @@ func (m maker) mute() (string, func(*world)) {
 		c.mute.Store(true)
 		_, all, _ := c.objects.newest()
 		for i := range apps {
-			if key := (&catalog.AppExport{App: apps[(n+i)%len(apps)]}).Key(); all[key] != nil {
+			key := (&catalog.AppExport{App: apps[(n+i)%len(apps)]}).Key()
+			e, _ := all[key].(*catalog.AppExport)
+			if e != nil && slices.ContainsFunc(e.Allow, func(a catalog.Allow) bool { return a.Outward(in) }) {
 				w.remove(in, key)
 				break
 			}
