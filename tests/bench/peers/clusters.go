@@ -41,7 +41,7 @@ type seen struct {
 // service runs the service that is measured, and answers the benchmark.
 func service(b *harness.B, begin start) map[string]any {
 	var told told
-	s := b.NewService(harness.Config{Cluster: ours, Certificates: begin.Certificates, Peers: true, Watch: told.watch})
+	s := b.NewService(harness.Config{Cluster: ours, Certificates: begin.Certificates, Peers: true, Listener: harness.Listen(), Watch: told.watch})
 	s.Run(b, func(ctx context.Context) error { return process.SaveMemory(ctx, s.Topology.Ready()) })
 	w := &catalog.AppEndpoints{App: watcher}
 	clusters := map[string]*catalog.Cluster{} // that may ask, and are not asked yet
