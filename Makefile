@@ -181,8 +181,8 @@ comma := ,
 test-upgrades: deps build ## parts of the last two RELEASES with today's, both ways, under calls; and stores there and back; some 30 minutes
 	@for r in $(RELEASES); do $(MAKE) --no-print-directory before FROM=$$r BEFORE=$(CURDIR)/.cache/releases/$$r || exit 1; done
 	go test -count=1 -v -timeout 0 ./tests/faults -run TestUpgrades -releases $(subst $(eval ) ,$(comma),$(RELEASES:%=$(CURDIR)/.cache/releases/%))
-simulate: ## thousands of random histories of three clusters, on a fake clock; RUNS of them, some two a second
-	go test -count=1 -timeout 0 ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
+simulate: ## thousands of random histories of three clusters, on fake clocks; RUNS of them, some two a second
+	go test -count=1 -timeout 0 -tags clocks -overlay $$(go run ./tests/simulation/clocks .cache/clocks) ./tests/simulation -run 'TestSimulation|TestExchanges' -runs $(or $(RUNS),2000)
 mutants: ## faults put into the code, one at a time, and what in the simulation finds each
 	go run ./tests/mutants
 

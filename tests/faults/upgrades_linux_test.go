@@ -17,7 +17,7 @@ import (
 // releases are trees with programs of releases in bin. "make test-upgrades" names them; nothing else does.
 var releases = flag.String("releases", "", "trees of releases, built, with commas between; TestUpgrades tries today's programs with each")
 
-// programs are those of a release; of today's where they have no path.
+// programs are those of a release; where one has no path it is today's, or the one that runs.
 type programs struct{ isthmus, daprd string }
 
 // TestUpgrades has the parts of a release before meet today's, under calls: no call fails, and a change
@@ -46,21 +46,25 @@ func TestUpgrades(t *testing.T) {
 			{"the callers' cluster of " + of, plan{service: before.isthmus, sidecar: before.daprd}, plan{}},
 			{"the callees' cluster of " + of, plan{}, plan{service: before.isthmus, sidecar: before.daprd}},
 		} {
-			try(t, pair.name, pair.west, pair.east, nil)
+			try(t, pair.name, pair.west, pair.east)
 		}
+		old := plan{sidecar: before.daprd}
+		try(t, "sidecars of "+of+" then of today and back", old, old, programs{daprd: now.daprd}, programs{daprd: before.daprd})
+		old.service = before.isthmus
+		try(t, "all of "+of+" then of today and back", old, old, now, before)
 		for _, store := range []string{"embedded", "file", "etcd", "consul", "redis", "postgres", "kubernetes"} {
 			both := plan{service: before.isthmus, store: store}
 			if stores[store].shared {
 				both.replicas = 2
 			}
 			name := fmt.Sprintf("store %s of %s then of today and back", store, of)
-			try(t, name, both, plan{service: before.isthmus}, []string{now.isthmus, before.isthmus})
+			try(t, name, both, plan{service: before.isthmus}, programs{isthmus: now.isthmus}, programs{isthmus: before.isthmus})
 		}
 	}
 }
 
 // try has them meet, some times at most if the machine stands still each time.
-func try(t *testing.T, name string, west, east plan, then []string) {
+func try(t *testing.T, name string, west, east plan, then ...programs) {
 	again := true
 	for n := 0; again && n < tries; n++ {
 		again = false
@@ -79,11 +83,12 @@ func find(name string, path *string) (err error) {
 // meets is how long programs of two releases have calls before anything changes.
 const meets = 5 * time.Second
 
-// meet has apps of west and east call each other. Services are then replaced by those of other
-// programs, one after the other. With each, the store has the same objects, and a change goes through.
+// meet has apps of west and east call each other. Services are then replaced by those of other programs, one
+// after the other, and then two sidecars: a caller's and a callee's. With each program the store has the same
+// objects, and a change goes through.
 //
 // What is wrong counts unless the machine stood still: then meet says that it is to be tried again.
-func meet(t *testing.T, name string, west, east plan, then []string) (again bool) {
+func meet(t *testing.T, name string, west, east plan, then []programs) (again bool) {
 	watch, begun := stalls.Begin(t), time.Now()
 	west.name, east.name = "west", "east"
 	l := newLab(t, west, east)
@@ -99,14 +104,29 @@ func meet(t *testing.T, name string, west, east plan, then []string) (again bool
 	x.strike(func() error { return nil })
 	time.Sleep(meets)
 	slowest := l.exchange(t, cart)
-	for _, program := range then {
+	ends := 0 // of gateways and callees
+	for _, next := range then {
 		was := l.objects(t)
 		for _, c := range l.clusters() {
 			for _, s := range c.services {
-				s.Use(program)
+				if next.isthmus == "" {
+					continue
+				}
+				ends++
+				s.Use(next.isthmus)
 				if err := c.renew(t, s); err != nil {
 					t.Fatal(err)
 				}
+			}
+		}
+		for _, s := range []*sandbox.Sidecar{cart, l.east.sidecars["orders 2"]} {
+			if next.daprd == "" {
+				continue
+			}
+			ends++
+			s.Use(next.daprd)
+			if err := errors.Join(s.Stop(meshtest.Within(t, meshtest.Patience)), s.Restart(meshtest.Within(t, meshtest.Patience))); err != nil {
+				t.Fatal(err)
 			}
 		}
 		if is := l.objects(t); is != was {
@@ -115,11 +135,7 @@ func meet(t *testing.T, name string, west, east plan, then []string) (again bool
 		slowest = max(slowest, l.exchange(t, cart))
 	}
 	f := x.done("0 by HTTP; by gRPC those that gateways cut off when they end", fmt.Sprintf("a change was in force after %s at most", round(slowest)))
-	gateways := 0
-	for range then {
-		gateways += len(l.west.services) + len(l.east.services)
-	}
-	x.drained(gateways)
+	x.drained(ends)
 	x.want(f.calls > 0 && f.failed <= f.calls/100, "%d of %d calls failed", f.failed, f.calls)
 	if still := max(f.still, watch.Longest(begun)); len(x.wrongs) > 0 && still > decisive/2 {
 		t.Logf("once more, since the machine stood still for %s: %s", round(still), strings.Join(x.wrongs, "; "))

@@ -66,21 +66,23 @@ func (w *world) callsOf(d *sidecar, rounds int, pause time.Duration, how work) {
 			continue
 		}
 		w.open.Add(1)
-		d.calls.Go(func() {
-			defer w.open.Add(-1)
-			for n := range rounds {
-				w.call(d, callee, n%3 == 2, how)
-				if !live.Sleep(d.calling, pause) {
-					return
+		d.clock.do(func() {
+			d.calls.Go(func() {
+				defer w.open.Add(-1)
+				for n := range rounds {
+					w.call(d, callee, n%3 == 2, how)
+					if !live.Sleep(d.calling, pause) {
+						return
+					}
 				}
-			}
+			})
 		})
 	}
 }
 
 // call makes one call as daprd does, and checks how it ended.
 func (w *world) call(d *sidecar, callee catalog.App, proxied bool, how work) *attempt {
-	a := &attempt{from: d, callee: callee, proxied: proxied, began: time.Now(), reached: map[string]time.Time{}}
+	a := &attempt{from: d, callee: callee, proxied: proxied, began: now(), reached: map[string]time.Time{}}
 	d.mu.Lock()
 	a.floor = d.floor
 	d.mu.Unlock()
@@ -123,7 +125,7 @@ func (w *world) executed(id int, p *pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.calls[id]
-	a.executed = append(a.executed, execution{time.Now(), p.cluster, p.address})
+	a.executed = append(a.executed, execution{now(), p.cluster, p.address})
 }
 
 // checkCall checks a call that has ended. Its properties are in docs/explanation/properties.md.
@@ -195,7 +197,7 @@ func leadsTo(view *catalog.View, callee catalog.App, cluster, address string) bo
 func (w *world) selected(a *attempt, in *cluster) bool {
 	c := a.from.cluster
 	newest, _, _ := c.objects.newest()
-	for v := a.floor; v <= newest; v++ {
+	for v := w.floorOf(a); v <= newest; v++ {
 		selection, _ := c.objects.at(v)[(&catalog.AppEndpoints{App: a.from.app}).Key()].(*catalog.AppEndpoints)
 		if selection == nil && in == c {
 			return true
@@ -205,6 +207,13 @@ func (w *world) selected(a *attempt, in *cluster) bool {
 		}
 	}
 	return false
+}
+
+// floorOf is the oldest version of objects that the sidecar of a call may have gone by.
+func (w *world) floorOf(a *attempt) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return a.floor
 }
 
 func routesTo(e *catalog.Endpoint, from, to *cluster) bool {
@@ -221,7 +230,7 @@ func (w *world) checkLease(a *attempt, e execution, what string) {
 		return
 	}
 	newest, _, _ := c.objects.newest()
-	for v := a.floor; v <= newest; v++ {
+	for v := w.floorOf(a); v <= newest; v++ {
 		selection, _ := c.objects.at(v)[(&catalog.AppEndpoints{App: a.from.app}).Key()].(*catalog.AppEndpoints)
 		if s := endpoint(selection, a.callee); s != nil && s.WhenStale == catalog.Serve {
 			return
@@ -414,7 +423,8 @@ func (w *world) shares(d *sidecar, callee catalog.App, due map[string]float64, r
 	total := 20 * len(due)
 	given := map[string]int{}
 	for n := range total {
-		a := w.call(d, callee, n%2 == 0, work{})
+		var a *attempt
+		d.clock.do(func() { a = w.call(d, callee, n%2 == 0, work{}) })
 		if a.err != nil && !(refused && status.Code(a.err) == codes.PermissionDenied) {
 			return fmt.Sprintf("a call of %s to %s fails: %v", d.host, callee.ID, a.err)
 		}

@@ -20,6 +20,7 @@ const (
 
 // heal repairs every path.
 func (w *world) heal() {
+	w.net.Release()
 	w.each(func(r *replica) {
 		for _, c := range w.clusters {
 			for _, g := range c.gateways {
@@ -58,6 +59,7 @@ func (w *world) calm() {
 	w.pass(idleAfter)
 	for _, d := range w.sidecars() {
 		w.idle(d)
+		d.late = false
 	}
 }
 
@@ -124,6 +126,7 @@ func (w *world) restore(but *replica) {
 				continue
 			}
 			r.store.set(false, 0)
+			w.lag(r, 0)
 			r.source.set(false, 0)
 			if r.service == nil {
 				r.start(true)
@@ -176,9 +179,11 @@ func (w *world) damped() (damped bool) {
 		if r.service == nil {
 			return
 		}
-		for _, p := range r.service.links.Status() {
-			damped = damped || p.Lapses > 2
-		}
+		r.clock.do(func() {
+			for _, p := range r.service.links.Status() {
+				damped = damped || p.Lapses > 2
+			}
+		})
 	})
 	return damped
 }
@@ -217,6 +222,10 @@ func (w *world) wrong(ramps bool, but *replica) (what string) {
 		}
 		if len(r.service.objects()) == 0 && func() bool { _, all, _ := r.cluster.objects.newest(); return len(all) > 0 }() {
 			what = r.host + " has no objects yet"
+			return
+		}
+		if what = w.wrongOwner(r.service); what != "" {
+			what = r.host + ": " + what
 			return
 		}
 		fresh := w.fresh(r.cluster)

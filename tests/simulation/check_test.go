@@ -33,6 +33,7 @@ func (w *world) check(s *service) {
 		w.checkView(s, d.app, selection, view)
 	}
 	w.checkExports(s, have)
+	w.checkActors(s, have)
 	if !w.mutation.revivesExports { // which the exporter's own gateway shows before its peers' views do
 		w.checkGateway(s, have)
 	}
@@ -270,6 +271,9 @@ func (w *world) checkExports(s *service, have map[catalog.Key]catalog.Object) {
 			continue
 		}
 		about := subject{s.replica.host, of}
+		if w.cluster(of.cluster).wentBack() {
+			w.floors[about] = 0
+		}
 		explains := func(v int) bool {
 			for caller, sees := range seen {
 				if sees != versions[v].lets(s.replica.cluster.name, caller) {

@@ -64,7 +64,7 @@ func (m maker) selectsIn(in string) (string, func(*world)) {
 			w.remove(in, (&catalog.AppEndpoints{App: caller}).Key())
 		}
 	}
-	s := &catalog.AppEndpoints{App: caller}
+	s := &catalog.AppEndpoints{App: caller, Actors: []catalog.ActorEndpoint{{Type: actorType}}}
 	var text []string
 	for _, a := range apps {
 		if a == caller || m.chance(40) {
@@ -199,8 +199,9 @@ func (a allowed) lets(cluster string, caller catalog.App) bool {
 	return false
 }
 
-// exportsNow notes the newest version of each export of a cluster.
+// exportsNow notes the newest version of each export of a cluster, and what it says of actors.
 func (w *world) exportsNow(cluster string) {
+	w.claimsNow(cluster)
 	_, all, _ := w.cluster(cluster).objects.newest()
 	for _, a := range apps {
 		var now allowed

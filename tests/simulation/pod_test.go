@@ -94,7 +94,7 @@ func (p *pod) start() {
 	p.server = grpc.NewServer(grpc.WaitForHandlers(true), grpc.KeepaliveEnforcementPolicy(daprdPings), grpc.Creds(&mtls{self: caller{p.cluster.name, p.app}}), grpc.UnaryInterceptor(p.guarded))
 	internalv1.RegisterServiceInvocationServer(p.server, p)
 	healthpb.RegisterHealthServer(p.server, health.NewServer())
-	p.serving.Go(func() { _ = p.server.Serve(l) })
+	p.cluster.sidecar(p.app).clock.do(func() { p.serving.Go(func() { _ = p.server.Serve(l) }) })
 }
 
 // kill ends it as kill -9 does.

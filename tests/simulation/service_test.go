@@ -49,6 +49,10 @@ type service struct {
 	sourced  chan struct{}      // closed once the source of instances is known
 	running  atomic.Int64       // version of the applied instances; -1 before the first
 
+	actors     *topology.Followed[*catalog.ActorView] // nil before the first look
+	claims     map[string]int                         // the oldest versions of other clusters' claims that it may still go by; -1: none
+	claimsSeen int                                    // the version of the objects when these were looked at
+
 	ctx       context.Context
 	cancel    context.CancelFunc
 	parts     sync.WaitGroup
@@ -56,9 +60,14 @@ type service struct {
 }
 
 // start starts a replica. With memory it has the instances of its last life at once.
-func (r *replica) start(memory bool) {
+func (r *replica) start(memory bool) { r.clock.do(func() { r.run(memory) }) }
+
+func (r *replica) run(memory bool) {
 	w, c := r.cluster.world, r.cluster
-	s := &service{replica: r, settled: make(chan struct{}), sourced: make(chan struct{})}
+	s := &service{replica: r, settled: make(chan struct{}), sourced: make(chan struct{}), claims: map[string]int{}}
+	for _, name := range clusterNames {
+		s.claims[name] = -1
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.running.Store(-1)
 	source, err := identity.New(identity.Config{Insecure: true}, identity.ServiceApp("", c.name), discardLog)
@@ -202,11 +211,13 @@ func (s *service) runs(version int, state map[topology.InstanceKey]catalog.Insta
 
 // stop ends a replica; kill as kill -9 does.
 func (r *replica) stop(kill bool) {
-	s := r.service
-	if s == nil {
-		return
+	if s := r.service; s != nil {
+		r.service = nil
+		r.clock.do(func() { r.end(s, kill) })
 	}
-	r.service = nil
+}
+
+func (r *replica) end(s *service, kill bool) {
 	r.remembered = max(0, int(s.running.Load()))
 	if kill {
 		r.cluster.world.net.Host(r.host).Kill()
@@ -225,6 +236,9 @@ func (r *replica) stop(kill bool) {
 		s.server.Leave(time.Second)
 	}
 	s.grpc.Stop()
+	if s.actors != nil {
+		s.actors.Close()
+	}
 	s.cancel()
 	s.parts.Wait()
 	for _, g := range r.cluster.gateways {

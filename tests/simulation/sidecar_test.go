@@ -26,6 +26,7 @@ type sidecar struct {
 	cluster  *cluster
 	app      catalog.App
 	host     string
+	clock    *clock
 	resolver *nameresolution.Resolver
 	dialer   *dial.Dialer
 	end      context.CancelFunc
@@ -36,6 +37,7 @@ type sidecar struct {
 
 	// The fields below belong to the world's goroutine.
 	at        *replica
+	late      bool          // its connections are held up
 	heard     time.Time     // since when the service has been heard without a gap; zero while it is not
 	known     []knew        // what that service knew meanwhile, oldest first
 	offered   *catalog.View // by the service
@@ -70,7 +72,9 @@ const followWithin = time.Second
 const resolverPort = "7400"
 
 // start starts it. Its instances are the cluster's pods.
-func (d *sidecar) start() {
+func (d *sidecar) start() { d.clock.do(d.run) }
+
+func (d *sidecar) run() {
 	w := d.cluster.world
 	id, err := newIdentity(d.cluster.name, d.app)
 	if err != nil {
@@ -103,9 +107,12 @@ func (d *sidecar) start() {
 
 // stop ends it, and cuts off its calls.
 func (d *sidecar) stop() {
-	if d.resolver == nil {
-		return
+	if d.resolver != nil {
+		d.clock.do(d.close)
 	}
+}
+
+func (d *sidecar) close() {
 	d.noCalls()
 	d.calls.Wait()
 	for _, conn := range d.conns {
@@ -129,7 +136,7 @@ func (d *sidecar) restart(disk bool) {
 	if !disk {
 		_ = os.Remove(d.lastGood()) // it may not be there yet
 	}
-	d.heard, d.known, d.offered, d.compared = time.Time{}, nil, nil, [2]*catalog.View{}
+	d.late, d.heard, d.known, d.offered, d.compared = false, time.Time{}, nil, nil, [2]*catalog.View{}
 	d.mu.Lock()
 	d.views, d.floor = nil, 0
 	d.mu.Unlock()
@@ -166,6 +173,12 @@ func (d *sidecar) move(to *replica) {
 	d.cluster.world.net.Reset(d.host, was)
 }
 
+// away tells whether it says that it does not hear its service.
+func (d *sidecar) away() (away bool) {
+	d.clock.do(func() { away = d.resolver.Away() > 0 })
+	return away
+}
+
 // held is the view that calls go by; nil before the first.
 func (d *sidecar) held() *catalog.View {
 	view, _ := d.resolver.View()
@@ -192,14 +205,14 @@ func (d *sidecar) note(view *catalog.View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := len(d.views); n == 0 || d.views[n-1].view != view {
-		d.views = append(d.views, given{time.Now(), view})
+		d.views = append(d.views, given{now(), view})
 	}
 }
 
 // look notes what it surely knows, and checks that it goes by what its service knows.
 func (d *sidecar) look() {
 	w, s := d.cluster.world, d.at.service
-	if s == nil || d.resolver.Away() > 0 || !s.isSettled() || !s.feed.Status().Synced {
+	if s == nil || d.late || d.away() || !s.isSettled() || !s.feed.Status().Synced {
 		d.heard, d.known = time.Time{}, nil
 		return
 	}
@@ -215,7 +228,7 @@ func (d *sidecar) look() {
 	}
 	if now.Sub(d.known[0].at) > followWithin {
 		d.mu.Lock()
-		d.floor = max(d.floor, d.known[0].version)
+		d.floor = min(max(d.floor, d.known[0].version), d.cluster.back)
 		d.mu.Unlock()
 	}
 	view, ok := look(s, d.app)

@@ -39,12 +39,18 @@ func one[T any](m maker, of []T) T { return of[m.IntN(len(of))] }
 // chance is true with the given probability, in percent.
 func (m maker) chance(percent int) bool { return m.IntN(100) < percent }
 
-// kinds are the possible events, with their relative frequency.
-var kinds = []struct {
+// kind is one of possible events, with its relative frequency.
+type kind struct {
 	name   string
 	weight int
 	make   func(maker) (string, func(*world))
-}{
+}
+
+// laterShare is how often one of the later kinds follows one of the others, in percent.
+const laterShare = 20
+
+// kinds are the possible events.
+var kinds = []kind{
 	{"pass", 20, maker.passing},
 	{"split", 6, maker.split},
 	{"one-way", 4, maker.oneWay},
@@ -73,6 +79,16 @@ var kinds = []struct {
 	{"almost", 1, maker.almost},
 }
 
+// later are kinds that came later. They have a random source of their own, so that the others of a seed
+// stay as they were.
+var later = []kind{
+	{"clock", 4, maker.clock},
+	{"overtake", 4, maker.overtake},
+	{"old", 4, maker.old},
+	{"owner", 4, maker.owns},
+	{"hand-over", 2, maker.handsOverActors},
+}
+
 // newPlan makes the plan of a seed, without some kinds of steps.
 func newPlan(seed uint64, steps int, without []string) *plan {
 	m := maker{rand.New(rand.NewPCG(seed, 42))}
@@ -82,24 +98,33 @@ func newPlan(seed uint64, steps int, without []string) *plan {
 	}
 	p.withCalls = m.chance(50)
 	p.steps = append(p.steps, m.begin(p)...)
-	total := 0
-	for _, k := range kinds {
-		total += k.weight
-	}
+	more := maker{rand.New(rand.NewPCG(seed, 43))}
 	for range steps {
-		at, i := m.IntN(total), 0
-		for ; at >= kinds[i].weight; i++ {
-			at -= kinds[i].weight
-		}
-		text, do := kinds[i].make(m)
-		pause := m.pause()
-		if !slices.Contains(without, kinds[i].name) {
-			p.steps = append(p.steps, step{kinds[i].name, text, do})
-			p.steps = append(p.steps, step{"pass", pause.String(), func(w *world) { w.pass(pause) }})
+		p.steps = append(p.steps, m.next(kinds, without)...)
+		if more.chance(laterShare) {
+			p.steps = append(p.steps, more.next(later, without)...)
 		}
 	}
 	p.steps = append(p.steps, step{"calm", "", (*world).calm})
 	return p
+}
+
+// next is a step of some kinds and a pause, or nothing if it is of a kind to leave out.
+func (m maker) next(of []kind, without []string) []step {
+	total := 0
+	for _, k := range of {
+		total += k.weight
+	}
+	at, i := m.IntN(total), 0
+	for ; at >= of[i].weight; i++ {
+		at -= of[i].weight
+	}
+	text, do := of[i].make(m)
+	pause := m.pause()
+	if slices.Contains(without, of[i].name) {
+		return nil
+	}
+	return []step{{of[i].name, text, do}, {"pass", pause.String(), func(w *world) { w.pass(pause) }}}
 }
 
 // begin makes the initial state: clusters that know each other, run, and export some apps.
@@ -324,6 +349,13 @@ func (m maker) sourceAccess() (string, func(*world)) {
 	return m.access(func(r *replica) *access { return r.source })
 }
 
+// old has the store of a replica answer older data, as a follower that lags does, or the newest again.
+func (m maker) old() (string, func(*world)) {
+	host, which := m.replica()
+	by := one(m, []int{0, 0, 1, 2, 5})
+	return fmt.Sprintf("%s by %d changes", host, by), func(w *world) { w.lag(which(w), by) }
+}
+
 // sidecarMoves moves a sidecar to another replica.
 func (m maker) sidecarMoves() (string, func(*world)) {
 	i, to := m.IntN(len(apps)), m.IntN(2)
@@ -331,6 +363,50 @@ func (m maker) sidecarMoves() (string, func(*world)) {
 		c := w.cluster("east")
 		c.sidecars[i].move(c.replicas[to])
 	}
+}
+
+// mostLate is how late a connection may be.
+const mostLate = 4 * time.Second
+
+// overtake delays the connections that are open between a service and a gateway, or between a sidecar and
+// what it is connected to. Later ones are not delayed, so what is sent on them comes before.
+func (m maker) overtake() (string, func(*world)) {
+	from, to := m.pair()
+	in, i, sidecar := one(m, clusterNames), m.IntN(len(apps)), m.chance(50)
+	late := time.Duration(500+m.IntN(int((mostLate-500*time.Millisecond).Milliseconds()))) * time.Millisecond
+	if sidecar {
+		from, to = in+"/"+apps[i].ID, "all"
+	}
+	again := m.chance(50)
+	return fmt.Sprintf("what %s has open to %s is %s late; the sidecar starts again: %v", from, to, late, sidecar && again), func(w *world) {
+		hosts := []string{to}
+		if sidecar {
+			hosts = append(w.hosts(), w.cluster(in).sidecars[i].at.host)
+		}
+		for _, host := range hosts {
+			w.net.Hold(from, host, late)
+		}
+		if sidecar {
+			d := w.cluster(in).sidecars[i]
+			if d.late = true; again {
+				d.restart(true)
+			}
+		}
+	}
+}
+
+// hosts are those of pods and gateways.
+func (w *world) hosts() (hosts []string) {
+	for _, address := range slices.Sorted(maps.Keys(w.pods)) {
+		host, _, _ := net.SplitHostPort(address)
+		hosts = append(hosts, host)
+	}
+	for _, c := range w.clusters {
+		for _, g := range c.gateways {
+			hosts = append(hosts, g.host)
+		}
+	}
+	return hosts
 }
 
 // calls has an app call the others, some rounds while the next steps happen.
@@ -372,15 +448,7 @@ func (m maker) cut() (string, func(*world)) {
 	in, i, n, away := one(m, clusterNames), m.IntN(len(apps)), m.IntN(100), time.Duration(m.IntN(8000))*time.Millisecond
 	there, back := m.chance(70), m.chance(70)
 	return fmt.Sprintf("%s in %s and %d for %s: %v, %v", apps[i], in, n, away, there, back), func(w *world) {
-		hosts := slices.Sorted(maps.Keys(w.pods))
-		for at := range hosts {
-			hosts[at], _, _ = net.SplitHostPort(hosts[at])
-		}
-		for _, c := range w.clusters {
-			for _, g := range c.gateways {
-				hosts = append(hosts, g.host)
-			}
-		}
+		hosts := w.hosts()
 		from, to := w.cluster(in).sidecars[i].host, hosts[n%len(hosts)]
 		w.net.SetPath(from, to, peeringtest.Path{Down: there})
 		w.net.SetPath(to, from, peeringtest.Path{Down: back})
@@ -419,3 +487,10 @@ func (m maker) mute() (string, func(*world)) {
 }
 
 func (m maker) calm() (string, func(*world)) { return "", (*world).calm }
+
+func names(of []kind) (all []string) {
+	for _, k := range of {
+		all = append(all, k.name)
+	}
+	return all
+}

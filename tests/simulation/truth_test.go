@@ -54,6 +54,7 @@ type access struct {
 	mu      sync.Mutex
 	cut     bool
 	delay   time.Duration
+	old     int // how many states it is behind
 	changed chan struct{}
 }
 
@@ -65,6 +66,23 @@ func (a *access) set(cut bool, delay time.Duration) {
 	a.cut, a.delay = cut, delay
 	close(a.changed)
 	a.changed = make(chan struct{})
+}
+
+// lag has it go back some states, and follow so far behind.
+func (a *access) lag(by int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.old = by
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *access) lags() bool { return a.behind() > 0 }
+
+func (a *access) behind() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.old
 }
 
 func (a *access) now() (cut bool, delay time.Duration, changed <-chan struct{}) {
@@ -84,6 +102,10 @@ func read[K comparable, V any](ctx context.Context, h *history[K, V], a *access,
 			return errCut
 		}
 		version, state, changed := h.newest()
+		if old := a.behind(); old > 0 {
+			version = max(0, version-old)
+			state = h.at(version)
+		}
 		if version == seen {
 			select {
 			case <-changed:

@@ -2,7 +2,9 @@ package simulation
 
 import (
 	"fmt"
+	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -23,6 +25,7 @@ type world struct {
 	reached  map[way]time.Time    // when a round trip from a host to a cluster was last possible; under mu
 	floors   map[subject]int      // the oldest version of an export that may still be seen
 	exports  map[export][]allowed // every version of each export
+	claims   map[string][]claim   // every version of what a cluster says of actors
 	pods     map[string]*pod      // by address; nil before begin
 	fallen   string               // the address of one that was killed; its cluster does not know
 	callers  bool                 // paths of services are those of callers, too
@@ -66,6 +69,8 @@ type cluster struct {
 	ever       map[placed]bool   // all instances so far
 	mute       atomic.Bool       // its exports reach nobody, and renewals of its lease do
 	told       map[int]time.Time // when a service of it last went by each version of the objects
+	back       int               // the oldest version that a store may go back to
+	forth      time.Time         // when none did any more; zero while one may
 }
 
 // placed is an app at an address.
@@ -78,6 +83,7 @@ type placed struct {
 type replica struct {
 	cluster       *cluster
 	host          string
+	clock         *clock
 	store, source *access
 	service       *service // nil while it does not run
 	remembered    int      // version of the instances in its last life
@@ -114,24 +120,27 @@ const gatewayPort = "15443"
 func newWorld(p *plan, m mutation) *world {
 	w := &world{
 		net: peeringtest.New(p.seed), callers: p.withCalls, maxKnown: int(p.seed%2) * knowsOne, down: map[way]bool{}, mutation: m,
-		reached: map[way]time.Time{}, heard: map[*sidecar]time.Time{}, floors: map[subject]int{}, exports: map[export][]allowed{},
+		reached: map[way]time.Time{}, heard: map[*sidecar]time.Time{}, floors: map[subject]int{}, exports: map[export][]allowed{}, claims: map[string][]claim{},
 	}
 	for _, name := range clusterNames {
 		c := &cluster{
 			world: w, name: name, network: networkOf[name], staleAfter: p.staleAfter[name],
 			objects: newHistory[catalog.Key, catalog.Object](), instances: newHistory[topology.InstanceKey, catalog.Instance](),
-			ever: map[placed]bool{}, told: map[int]time.Time{},
+			ever: map[placed]bool{}, told: map[int]time.Time{}, back: math.MaxInt, forth: now().Add(-time.Hour),
 		}
 		for i := range replicasOf[name] {
-			r := &replica{cluster: c, host: fmt.Sprintf("%s-%d", name, i), store: newAccess(), source: newAccess()}
+			host := fmt.Sprintf("%s-%d", name, i)
+			r := &replica{cluster: c, host: host, clock: newClock(host), store: newAccess(), source: newAccess()}
 			c.replicas = append(c.replicas, r)
 			c.gateways = append(c.gateways, &gateway{cluster: c, host: fmt.Sprintf("%s-gw-%d", name, i), target: r, up: true})
 		}
 		for i, a := range apps {
-			c.sidecars = append(c.sidecars, &sidecar{cluster: c, app: a, host: name + "/" + a.ID, at: c.replicas[i%len(c.replicas)]})
+			host := name + "/" + a.ID
+			c.sidecars = append(c.sidecars, &sidecar{cluster: c, app: a, host: host, clock: newClock(host), at: c.replicas[i%len(c.replicas)]})
 			w.exports[export{name, a}] = []allowed{nil}
 		}
 		w.clusters = append(w.clusters, c)
+		w.claims[name] = []claim{{}}
 	}
 	return w
 }
@@ -181,13 +190,13 @@ func (g *gateway) listen() {
 	}
 	g.listener = l
 	service := g.target.service
-	g.serving.Go(func() { _ = service.grpc.Serve(l) })
+	g.target.clock.do(func() { g.serving.Go(func() { _ = service.grpc.Serve(l) }) })
 	if g.calls, err = g.cluster.world.net.Host(g.host).Listen(callsPort); err != nil {
 		g.cluster.world.fail("%s: %v", g.host, err)
 		return
 	}
 	calls := g.calls
-	g.serving.Go(func() { g.serveCalls(calls, service) })
+	g.target.clock.do(func() { g.serving.Go(func() { g.serveCalls(calls, service) }) })
 }
 
 // close makes it refuse connections, and resets open ones.
@@ -271,6 +280,32 @@ func (w *world) pass(d time.Duration) {
 		w.look()
 	}
 }
+
+// lag has the store of a replica answer data that is some changes old.
+func (w *world) lag(r *replica, by int) {
+	c := r.cluster
+	if r.store.lag(by); by > 0 {
+		newest, _, _ := c.objects.newest()
+		c.back, c.forth = min(c.back, max(0, newest-by)), time.Time{}
+	} else if !slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.store.lags() }) && c.forth.IsZero() {
+		c.back, c.forth = math.MaxInt, now()
+	}
+	for _, d := range c.sidecars {
+		d.mu.Lock()
+		d.floor = min(d.floor, c.back)
+		d.mu.Unlock()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.calls {
+		if a.from.cluster == c {
+			a.floor = min(a.floor, c.back)
+		}
+	}
+}
+
+// wentBack tells whether others may see older objects of the cluster than before.
+func (c *cluster) wentBack() bool { return c.forth.IsZero() || now().Sub(c.forth) < calmWithin }
 
 // look checks everything against the model once.
 func (w *world) look() {

@@ -14,6 +14,7 @@ import (
 type pair struct {
 	net            *Network
 	client, server *conn
+	late           time.Duration // extra delay; under net.mu
 }
 
 // conn is one end of a connection.
@@ -56,6 +57,19 @@ func (p *pair) kill(host string) {
 	}
 	mine.in.abandon()
 	mine.out.fail(nil, net.ErrClosed)
+}
+
+// lateness is how much later than its path says the connection delivers.
+func (p *pair) lateness() time.Duration {
+	p.net.mu.Lock()
+	defer p.net.mu.Unlock()
+	return p.late
+}
+
+func (p *pair) hold(late time.Duration) {
+	p.net.mu.Lock()
+	defer p.net.mu.Unlock()
+	p.late = late
 }
 
 func (p *pair) forget() {
@@ -293,6 +307,7 @@ func (h *half) send() {
 	for h.writeErr == nil && (len(h.waiting) > 0 || h.finished && !h.sentEnd) {
 		path := h.pair.net.path(h.way)
 		delay, lost := path.packet(h.random)
+		delay += h.pair.lateness()
 		deaf := h.pair.net.path(direction{h.way.to, h.way.from}).Down
 		if lost || deaf && h.unheard {
 			h.lose(path)

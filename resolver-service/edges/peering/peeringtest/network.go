@@ -71,10 +71,23 @@ func (n *Network) Drop(a, b string) { n.SetPaths(a, b, Path{Down: true}) }
 func (n *Network) Heal(a, b string) { n.SetPaths(a, b, Path{}) }
 
 // Reset ends every connection between two hosts with "connection reset by peer".
-func (n *Network) Reset(a, b string) {
-	n.eachPair(func(p *pair) bool {
+func (n *Network) Reset(a, b string) { n.eachPair(between(a, b), (*pair).reset) }
+
+func between(a, b string) func(*pair) bool {
+	return func(p *pair) bool {
 		return p.client.host == a && p.server.host == b || p.client.host == b && p.server.host == a
-	}, (*pair).reset)
+	}
+}
+
+// Hold has every connection that is open now between two hosts deliver later than its path says. Later
+// connections overtake it.
+func (n *Network) Hold(a, b string, late time.Duration) {
+	n.eachPair(between(a, b), func(p *pair) { p.hold(late) })
+}
+
+// Release ends what Hold began, everywhere.
+func (n *Network) Release() {
+	n.eachPair(func(*pair) bool { return true }, func(p *pair) { p.hold(0) })
 }
 
 // Open is how many connections and listeners are open.
