@@ -18,8 +18,9 @@ func setGoroutineLabel(unsafe.Pointer)
 // byLabel are the clocks by the label of their goroutines.
 var byLabel sync.Map
 
-// This needs the package time that tests/simulation/clocks has changed.
-func init() {
+// setClocks gives each machine a clock of its own. It needs the package time that tests/simulation/clocks has
+// changed.
+func setClocks() {
 	now, program = time.BubbleTime, "go test -tags clocks -overlay .cache/clocks/overlay.json ./tests/simulation"
 	labelled = func(c *clock) { byLabel.Store(goroutineLabel(), c) }
 	time.BubbleNow = func(now int64) (wall, mono int64) {

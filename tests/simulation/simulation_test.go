@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
+	setClocks()
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400) // a third of the time went to garbage
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
