@@ -16,13 +16,15 @@ help: ## this list
 # Without symbols and debug information, which are a third of the binary.
 LDFLAGS := -s -w -X main.version=$(shell git describe --tags --always --dirty 2>/dev/null)
 
-# grpcnotrace leaves out what would draw pages of gRPC's requests, which nothing here serves.
+# grpcnotrace leaves out what would draw pages of gRPC's requests, which nothing here serves. Inlining
+# would copy each generated template of the console to all of its callers: half a megabyte.
+SMALL := -tags grpcnotrace -gcflags github.com/isthmus-mesh/isthmus/resolver-service/edges/console/pages=-l
 build: ## bin/isthmus
-	go build -tags grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus ./cmd/isthmus
+	go build $(SMALL) -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus ./cmd/isthmus
 build-demo: build # bin/isthmus-demo
 	go build -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-demo ./cmd/isthmus-demo
 build-full: ## bin/isthmus-full: with the Dapr components that need a cloud's client, or the typed one of Kubernetes
-	go build -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
+	go build $(SMALL) -tags clouds,grpcnotrace -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus-full ./cmd/isthmus
 
 # What is had of Dapr, of servers and of tools stands in tests/sandbox/programs, one line for each program. Go
 # knows itself what is up to date of our own code, so it is asked each time and mostly does nothing.

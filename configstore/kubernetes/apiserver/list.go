@@ -119,6 +119,10 @@ type Follower struct {
 
 // Follow tells what happens in a collection after a resourceVersion, until ctx ends, Take
 // fails or the server can't be watched. The error is never nil.
+//
+// List and Follow are the one way in which stores, sources, policies and trust bundles read
+// Kubernetes. client-go's reflector in their place made the program 0.3 MB larger: it decodes each
+// object to a map, and the store that it fills takes more lines than these two functions.
 func (a *Server) Follow(ctx context.Context, c Collection, from string, to Follower) error {
 	for {
 		began := time.Now()

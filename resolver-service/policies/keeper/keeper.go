@@ -229,7 +229,7 @@ func (k *Keeper) keep(ctx context.Context, fail context.CancelCauseFunc) error {
 		retry.Reset(wait)
 		select {
 		case <-retry.C:
-		case <-b.wake:
+		case <-b.news.News():
 		case <-changes.Changed():
 			changes.Again()
 		case <-ctx.Done():

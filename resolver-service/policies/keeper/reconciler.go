@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -53,15 +52,13 @@ type reconciler struct {
 	nowhere   map[key]struct{} // whose namespaces the API server does not have
 	err       error            // of a write that failed and is to be done again
 
-	wake chan struct{} // has room for one: there is news
-	mu   sync.Mutex
-	news map[key]*stored // of streams
+	news *live.Inbox[map[key]*stored] // of streams
 }
 
 func newReconciler(k *Keeper) *reconciler {
 	b := &reconciler{
 		k: k, wanted: map[key]*policies.Object{}, byApp: map[catalog.App][]key{}, is: map[key]*stored{}, todo: map[key]struct{}{},
-		failed: map[key]failing{}, foreign: map[key]string{}, nowhere: map[key]struct{}{}, wake: make(chan struct{}, 1), news: map[key]*stored{},
+		failed: map[key]failing{}, foreign: map[key]string{}, nowhere: map[key]struct{}{}, news: live.NewInbox(map[key]*stored{}),
 	}
 	for _, kind := range k.cfg.Kinds {
 		b.resources = append(b.resources, resourcesOf(kind)...)
@@ -107,13 +104,7 @@ func (b *reconciler) follow(ctx context.Context, r int, from string) error {
 			return "", err
 		}
 		o.gone = deleted
-		b.mu.Lock()
-		b.news[at] = o
-		b.mu.Unlock()
-		select {
-		case b.wake <- struct{}{}:
-		default:
-		}
+		b.news.Note(func(held *map[key]*stored) { (*held)[at] = o })
 		return o.version, nil
 	}})
 	return fmt.Errorf("watch %s %w", b.resources[r].plural, err)
@@ -141,10 +132,8 @@ func (b *reconciler) parse(r int, text []byte) (at key, o *stored, err error) {
 
 // hear takes in what streams have told.
 func (b *reconciler) hear() {
-	b.mu.Lock()
-	news := b.news
-	b.news = map[key]*stored{}
-	b.mu.Unlock()
+	var news map[key]*stored
+	b.news.Look(func(held *map[key]*stored) { news, *held = *held, map[key]*stored{} })
 	for at, o := range news {
 		if is := b.is[at]; is != nil && older(o.version, is.version) {
 			continue // from before it was last written
