@@ -110,11 +110,7 @@ func messageFor(root *strict.Node, r *strict.Report) proto.Message {
 	}
 	m := newMessage(catalog.Kind(kind.Text))
 	if kind.Kind != strict.String || m == nil {
-		fix := "write one of " + kindList()
-		if name := strict.Nearest(kind.Text, kindNames()); name != "" {
-			fix = fmt.Sprintf("did you mean %q?", name)
-		}
-		r.Add(kind.At, "kind", fmt.Sprintf("%q is not a kind of object", strict.Shorten(kind.Text)), fix)
+		r.Add(kind.At, "kind", fmt.Sprintf("%q is not a kind of object", strict.Shorten(kind.Text)), strict.Hint(kind.Text, kindNames(), "write one of "+kindList()))
 		return nil
 	}
 	return m

@@ -176,11 +176,7 @@ func (w *written) choice(s, path, first, second string) int {
 	case second:
 		return 1
 	}
-	fix := "write " + first + " or " + second
-	if name := strict.Nearest(s, []string{first, second}); name != "" {
-		fix = fmt.Sprintf("did you mean %q?", name)
-	}
-	w.refuse(path, fmt.Sprintf("%q is not known", strict.Shorten(s)), fix)
+	w.refuse(path, fmt.Sprintf("%q is not known", strict.Shorten(s)), strict.Hint(s, []string{first, second}, "write "+first+" or "+second))
 	return 0
 }
 

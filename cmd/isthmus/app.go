@@ -62,7 +62,7 @@ func nearApps(c *connection, cmd *cobra.Command, app catalog.App) (hint string) 
 		known := map[catalog.App]bool{} // and whether it runs
 		for _, req := range []*v1alpha1.AppsRequest{{Id: app.ID, Most: mostCompared}, {Most: mostCompared}} {
 			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, req)
-			err = receive(stream, err, func(m *v1alpha1.AppsResponse) error {
+			err = wire.Receive(stream, err, func(m *v1alpha1.AppsResponse) error {
 				for _, a := range m.GetApps() {
 					known[catalog.App{Namespace: a.GetApp().GetNamespace(), ID: a.GetApp().GetId()}] = a.GetReady() > 0 || len(a.GetImports()) > 0
 				}

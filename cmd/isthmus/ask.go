@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -29,7 +30,7 @@ func askEach[C, Q, M any](c *connection, cmd *cobra.Command, of func(grpc.Client
 ) error {
 	return c.ask(cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := method(of(conn), ctx, req)
-		return receive(stream, err, take)
+		return wire.Receive(stream, err, take)
 	})
 }
 

@@ -220,7 +220,7 @@ func (e *examination) service(ctx context.Context, way *check.Way, all *v1alpha1
 	}
 	begin := time.Now()
 	stream, err := v1alpha1.NewStatusClient(conn).Check(ctx, e.request)
-	err = receive(stream, err, func(m *v1alpha1.CheckResponse) error {
+	err = wire.Receive(stream, err, func(m *v1alpha1.CheckResponse) error {
 		if m.GetNowUnixMs() != 0 {
 			now := time.Now()
 			way.Unsure = now.Sub(begin)

@@ -62,7 +62,7 @@ func (c *connection) completeApp(form func(*v1alpha1.App) string, flag bool) cob
 		}
 		return c.completeWith(cmd, func(ctx context.Context, conn *client.Conn) (names []string, err error) {
 			stream, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{WithoutNamed: true})
-			err = receive(stream, err, func(m *v1alpha1.AppsResponse) error {
+			err = wire.Receive(stream, err, func(m *v1alpha1.AppsResponse) error {
 				for _, a := range m.GetApps() {
 					names = append(names, form(a.GetApp()))
 				}

@@ -188,7 +188,7 @@ func (d *description) callees(app catalog.App) error {
 	var names []string
 	err := d.c.ask(d.cmd, func(ctx context.Context, conn *client.Conn) error {
 		stream, err := v1alpha1.NewInventoryClient(conn).Graph(ctx, &v1alpha1.GraphRequest{Focus: wire.App(app)})
-		err = receive(stream, err, func(m *v1alpha1.GraphResponse) error { show.AddGraph(g, m); return nil })
+		err = wire.Receive(stream, err, func(m *v1alpha1.GraphResponse) error { show.AddGraph(g, m); return nil })
 		for _, call := range g.GetCalls() {
 			if err != nil || show.Name(call.GetCaller()) != app.String() || call.GetIn() != g.GetCluster() {
 				continue
@@ -239,7 +239,7 @@ func (d *description) news(keys []catalog.Key, name string) error {
 			return err
 		}
 		stream, err := v1alpha1.NewInventoryClient(conn).Events(ctx, &v1alpha1.EventsRequest{SinceUnixMs: time.Now().Add(-d.since).UnixMilli()})
-		return receive(stream, err, func(m *v1alpha1.EventsResponse) error {
+		return wire.Receive(stream, err, func(m *v1alpha1.EventsResponse) error {
 			events = append(events, m.GetEvents()...)
 			return nil
 		})

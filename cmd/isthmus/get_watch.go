@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/live"
@@ -77,7 +78,7 @@ func followEvents(c *connection, cmd *cobra.Command, hints chan<- struct{}) {
 		_ = c.askWithin(cmd, forever, func(ctx context.Context, conn *client.Conn) error {
 			stream, err := v1alpha1.NewInventoryClient(conn).Events(ctx, &v1alpha1.EventsRequest{SinceUnixMs: time.Now().UnixMilli(), Follow: true})
 			tell() // what changed before is not among them
-			return receive(stream, err, func(*v1alpha1.EventsResponse) error { tell(); return nil })
+			return wire.Receive(stream, err, func(*v1alpha1.EventsResponse) error { tell(); return nil })
 		})
 		if !live.Sleep(cmd.Context(), 2*time.Second) {
 			return

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/internal/show"
@@ -105,18 +102,4 @@ the newest one yet.`,
 
 func searchFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("search", "", "only apps with this text in namespace/app-id")
-}
-
-// receive hands on all messages of a stream.
-func receive[M any](stream grpc.ServerStreamingClient[M], err error, take func(*M) error) error {
-	for err == nil {
-		var m *M
-		if m, err = stream.Recv(); err == nil {
-			err = take(m)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/show"
 )
@@ -63,7 +64,7 @@ With --wait, --confirm or --out the command goes on until the invitation is acce
 			}
 			l := &linking{cmd: cmd, conn: conn, flags: flags}
 			stream, err := v1alpha1.NewLinkClient(conn).Follow(ctx, &v1alpha1.FollowRequest{Id: answer.GetState().GetId()})
-			if err := receive(stream, err, l.take); err != nil {
+			if err := wire.Receive(stream, err, l.take); err != nil {
 				return err
 			}
 			return l.end(ctx, output.Format)
@@ -139,7 +140,7 @@ be in lists of processes and in the shell's history.`,
 				options := flags.options()
 				options.NoGateway, options.DialOut = *without, *dialOut
 				stream, err := v1alpha1.NewLinkClient(conn).Accept(ctx, &v1alpha1.AcceptRequest{Invitation: invitation, Options: options})
-				return receive(stream, err, l.take)
+				return wire.Receive(stream, err, l.take)
 			})
 			if err != nil {
 				return err

@@ -117,10 +117,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		}
 		names = append(names, sub.Name())
 	}
-	if near := strict.Nearest(args[0], names); near != "" {
-		return misused(fmt.Errorf("unknown command %q; did you mean %q?", args[0], near))
-	}
-	return misused(fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath()))
+	return misused(fmt.Errorf("unknown command %q; %s", args[0], strict.Hint(args[0], names, "see "+cmd.CommandPath()+" --help")))
 }
 
 // arguments makes errors of a check of arguments errors of wrong use.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
+	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/rotation"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -153,7 +154,7 @@ func (r *rotating) look(cmd *cobra.Command) (p *rotation.Plan, err error) {
 			return err
 		}
 		apps, err := v1alpha1.NewInventoryClient(conn).Apps(ctx, &v1alpha1.AppsRequest{WithoutNamed: true})
-		if err = receive(apps, err, func(m *v1alpha1.AppsResponse) error {
+		if err = wire.Receive(apps, err, func(m *v1alpha1.AppsResponse) error {
 			seen.Apps = append(seen.Apps, m.GetApps()...)
 			return nil
 		}); err != nil {
@@ -183,7 +184,7 @@ func lackingOf(p *rotation.Plan) (all []*v1alpha1.LackingApp) {
 // rotationsOf is what all replicas show.
 func rotationsOf(ctx context.Context, conn grpc.ClientConnInterface) (all []*v1alpha1.ShowRotationResponse, err error) {
 	stream, err := v1alpha1.NewRotationClient(conn).Show(ctx, &v1alpha1.ShowRotationRequest{})
-	err = receive(stream, err, func(m *v1alpha1.ShowRotationResponse) error {
+	err = wire.Receive(stream, err, func(m *v1alpha1.ShowRotationResponse) error {
 		all = append(all, m)
 		return nil
 	})

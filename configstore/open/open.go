@@ -98,14 +98,7 @@ func Open(c Config, scope configstore.Scope, log *slog.Logger, more ...Kind) (co
 		if i := slices.Index(names, name); i >= 0 {
 			return kinds[i].Open(settings, scope, log)
 		}
-		return nil, fmt.Errorf("store: unknown kind %q; %s", name, hint(name, names))
+		return nil, fmt.Errorf("store: unknown kind %q; %s", name, strict.Hint(name, names, "want one of "+strings.Join(names, ", ")))
 	}
 	return nil, nil // not reached: there is one
-}
-
-func hint(name string, names []string) string {
-	if near := strict.Nearest(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return "want one of " + strings.Join(names, ", ")
 }

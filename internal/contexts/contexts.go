@@ -149,13 +149,10 @@ func (f *File) Names() []string {
 
 func (f *File) others(name string) string {
 	names := f.Names()
-	if near := strict.Nearest(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
 	if len(names) == 0 {
 		return "isthmus context set makes one"
 	}
-	return "it has " + strings.Join(names, ", ")
+	return strict.Hint(name, names, "it has "+strings.Join(names, ", "))
 }
 
 // Set puts a context in, in place of one of the same name, and tells whether it is new.

@@ -92,10 +92,7 @@ func (f filler) mapping(path string, n *Node, v reflect.Value) {
 
 // Unknown adds that a mapping has no such field, and which it has.
 func (r *Report) Unknown(at Position, path, name string, names []string) {
-	fix := "the fields here are " + strings.Join(names, ", ")
-	if near := Nearest(name, names); near != "" {
-		fix = fmt.Sprintf("did you mean %q?", near)
-	}
+	fix := Hint(name, names, "the fields here are "+strings.Join(names, ", "))
 	if name == "<<" {
 		r.Add(at, path, "merge keys (<<) are not taken", "write the fields out")
 		return

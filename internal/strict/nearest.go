@@ -1,6 +1,9 @@
 package strict
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Nearest returns the candidate that s was probably meant to be, or "". Upper and
 // lower case, hyphens and underscores do not count.
@@ -19,6 +22,14 @@ func Nearest(s string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// Hint asks whether the nearest of the candidates was meant; if none is near, it says otherwise.
+func Hint(s string, candidates []string, otherwise string) string {
+	if near := Nearest(s, candidates); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return otherwise
 }
 
 // longest is how long a name may be to be compared.

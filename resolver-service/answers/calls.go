@@ -36,11 +36,8 @@ func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 	}
 	one := req.GetCallee().GetNamespace() != "" && req.GetCallee().GetId() != ""
 	observers := v.Stream.Observers()
-	for some := range slices.Chunk(callees, calleesAtOnce) {
+	return sendParts(to, callees, calleesAtOnce, func(some []catalog.App) (*v1alpha1.CallsResponse, error) {
 		known, domains, err := v.Topology.Inventory().Callees(to.Context(), some)
-		if err != nil {
-			return err
-		}
 		m := &v1alpha1.CallsResponse{}
 		for i := range known {
 			c := v.callee(&known[i], domains, req.GetCaller())
@@ -63,11 +60,8 @@ func (v *Inventory) Calls(req *v1alpha1.CallsRequest, to grpc.ServerStreamingSer
 				m.Callees = append(m.Callees, c)
 			}
 		}
-		if err := to.Send(m); err != nil {
-			return err
-		}
-	}
-	return nil
+		return m, err
+	})
 }
 
 // calleesAtOnce is how many apps the topology is asked about at a time: changes wait meanwhile.

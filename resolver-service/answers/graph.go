@@ -43,25 +43,20 @@ func (v *Inventory) Graph(req *v1alpha1.GraphRequest, to grpc.ServerStreamingSer
 	if err := to.Send(first); err != nil {
 		return err
 	}
-	for some := range slices.Chunk(m.Apps, perMessage) {
+	err = sendParts(to, m.Apps, perMessage, func(some []topology.MapApp) (*v1alpha1.GraphResponse, error) {
 		next := &v1alpha1.GraphResponse{}
 		for i := range some {
 			a := &some[i]
 			next.Apps = append(next.Apps, &v1alpha1.GraphApp{App: wire.App(a.App), Here: a.Here, Ready: a.Ready, Selection: a.Selection, ExportedTo: a.ExportedTo, Versions: a.Versions})
 		}
-		if err := to.Send(next); err != nil {
-			return err
-		}
+		return next, nil
+	})
+	for i := 0; i < len(m.Views) && err == nil; i++ {
+		err = sendParts(to, graphCalls(&m.Views[i]), perMessage, func(some []*v1alpha1.GraphCall) (*v1alpha1.GraphResponse, error) {
+			return &v1alpha1.GraphResponse{Calls: some}, nil
+		})
 	}
-	for i := range m.Views {
-		calls := graphCalls(&m.Views[i])
-		for some := range slices.Chunk(calls, perMessage) {
-			if err := to.Send(&v1alpha1.GraphResponse{Calls: some}); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return err
 }
 
 // graphCalls are the entries of a view, by callee, without the app itself.

@@ -42,6 +42,20 @@ type Inventory struct {
 // perMessage is how many apps or sidecars one message has.
 const perMessage = 500
 
+// sendParts sends a list in several messages, each of at most so many of it.
+func sendParts[T, M any](to grpc.ServerStreamingServer[M], all []T, most int, message func(some []T) (*M, error)) error {
+	for some := range slices.Chunk(all, most) {
+		m, err := message(some)
+		if err == nil {
+			err = to.Send(m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // wants is the filter of a request.
 func wants(namespace, id string) func(catalog.App) bool {
 	filter := &v1alpha1.App{Namespace: namespace, Id: id}
@@ -155,17 +169,14 @@ func (v *Inventory) Sidecars(req *v1alpha1.SidecarsRequest, to grpc.ServerStream
 	if matched > 0 && len(page) == 0 {
 		return to.Send(&v1alpha1.SidecarsResponse{Matched: uint32(matched)})
 	}
-	for some := range slices.Chunk(page, perMessage) {
+	return sendParts(to, page, perMessage, func(some []stream.Sidecar) (*v1alpha1.SidecarsResponse, error) {
 		m := &v1alpha1.SidecarsResponse{Matched: uint32(matched)}
 		matched = 0
 		for i := range some {
 			m.Sidecars = append(m.Sidecars, sidecarToWire(&some[i]))
 		}
-		if err := to.Send(m); err != nil {
-			return err
-		}
-	}
-	return nil
+		return m, nil
+	})
 }
 
 // Certified are the clients of this replica, with the certificates that they show.

@@ -29,11 +29,8 @@ func (v *Inventory) Policies(req *v1alpha1.PoliciesRequest, to grpc.ServerStream
 	}
 	filter := wants(req.GetApp().GetNamespace(), req.GetApp().GetId())
 	apps = slices.DeleteFunc(apps, func(app catalog.App) bool { return !filter(app) })
-	for some := range slices.Chunk(apps, perMessage) {
+	return sendParts(to, apps, perMessage, func(some []catalog.App) (*v1alpha1.PoliciesResponse, error) {
 		fences, err := v.Topology.Inventory().Fences(to.Context(), some)
-		if err != nil {
-			return err
-		}
 		m := &v1alpha1.PoliciesResponse{}
 		for i := range fences {
 			objects, notes := writer.Write(kind, &fences[i])
@@ -43,9 +40,6 @@ func (v *Inventory) Policies(req *v1alpha1.PoliciesRequest, to grpc.ServerStream
 			}
 			m.Policies = append(m.Policies, p)
 		}
-		if err := to.Send(m); err != nil {
-			return err
-		}
-	}
-	return nil
+		return m, err
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -92,20 +91,6 @@ func first[T any](stream grpc.ServerStreamingClient[T], err error) (*T, error) {
 	return stream.Recv()
 }
 
-// every hands each message of an answer on.
-func every[T any](stream grpc.ServerStreamingClient[T], err error, take func(*T) error) error {
-	for err == nil {
-		var m *T
-		if m, err = stream.Recv(); err == nil {
-			err = take(m)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
 // Name is that of this process among the replicas; empty if there are no others.
 func (r *Replicas) Name() string {
 	if r == nil {
@@ -118,7 +103,7 @@ func (r *Replicas) Name() string {
 func (r *Replicas) Rotations(ctx context.Context) (all []*v1alpha1.ShowRotationResponse, missing []*v1alpha1.MissingReplica) {
 	each, missing := askEach(ctx, r, func(ctx context.Context, conn grpc.ClientConnInterface) (run string, some []*v1alpha1.ShowRotationResponse, err error) {
 		stream, err := v1alpha1.NewRotationClient(conn).Show(ctx, &v1alpha1.ShowRotationRequest{ForReplica: r.run})
-		err = every(stream, err, func(m *v1alpha1.ShowRotationResponse) error {
+		err = wire.Receive(stream, err, func(m *v1alpha1.ShowRotationResponse) error {
 			run, some = cmp.Or(run, m.GetRun()), append(some, m)
 			return nil
 		})
@@ -281,7 +266,7 @@ func (v *Inventory) othersTraffic(ctx context.Context, req *v1alpha1.TrafficRequ
 			ForReplica: v.Replicas.run, ToUnixMs: now.UnixMilli(),
 		}
 		stream, err := v1alpha1.NewInventoryClient(conn).Traffic(ctx, ask)
-		err = every(stream, err, func(m *v1alpha1.TrafficResponse) error {
+		err = wire.Receive(stream, err, func(m *v1alpha1.TrafficResponse) error {
 			run = cmp.Or(run, m.GetRun())
 			p.From, p.To = time.UnixMilli(m.GetFromUnixMs()), time.UnixMilli(m.GetToUnixMs())
 			if m.GetWholeFromUnixMs() != 0 {
@@ -304,7 +289,7 @@ func (v *Inventory) othersTraffic(ctx context.Context, req *v1alpha1.TrafficRequ
 func (v *Inventory) othersCalls(ctx context.Context, req *v1alpha1.CallsRequest) (map[catalog.App][]*v1alpha1.Callee, []*v1alpha1.MissingReplica) {
 	all, missing := askEach(ctx, v.Replicas, func(ctx context.Context, conn grpc.ClientConnInterface) (run string, callees []*v1alpha1.Callee, err error) {
 		stream, err := v1alpha1.NewInventoryClient(conn).Calls(ctx, &v1alpha1.CallsRequest{Callee: req.GetCallee(), Caller: req.GetCaller(), Seen: req.GetSeen(), ForReplica: v.Replicas.run})
-		err = every(stream, err, func(m *v1alpha1.CallsResponse) error {
+		err = wire.Receive(stream, err, func(m *v1alpha1.CallsResponse) error {
 			run, callees = cmp.Or(run, m.GetRun()), append(callees, m.GetCallees()...)
 			return nil
 		})

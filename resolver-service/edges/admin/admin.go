@@ -4,7 +4,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz/hostcheck"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 )
@@ -82,25 +82,11 @@ func (s *Server) serve(ctx context.Context, l net.Listener, pages http.Handler) 
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    maxHeader,
 		ConnState:         bounded.HTTPState,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(closed)
-		deadline, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-		defer cancel()
-		if server.Shutdown(deadline) != nil {
-			server.Close()
-		}
-	})
-	err := server.Serve(l)
-	if !stop() {
-		<-closed
+	if err := edge.ServeHTTP(ctx, server, l, s.log, shutdownTimeout, nil); err != nil {
+		return fmt.Errorf("admin: serve %s: %w", l.Addr(), err)
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("admin: serve %s: %w", l.Addr(), err)
+	return nil
 }
 
 // Handler answers the pages of health and metrics.

@@ -25,6 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/throttle"
 	"github.com/isthmus-mesh/isthmus/resolver-service/authz/keypair"
+	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
 // consulVersion is the version of Consul that this API follows.
@@ -198,23 +199,5 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.cfg.TLS != nil {
 		served = tls.NewListener(served, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.pair.Get})
 	}
-	server := impatient(s)
-	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		s.stopped.Do(func() { close(s.stopping) })
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		if server.Shutdown(late) != nil {
-			_ = server.Close()
-		}
-	})
-	err := server.Serve(served)
-	if stop() {
-		_ = server.Close()
-		return err
-	}
-	<-stopped
-	return nil
+	return edge.ServeHTTP(ctx, impatient(s), served, s.log, endTimeout, func() { s.stopped.Do(func() { close(s.stopping) }) })
 }

@@ -238,17 +238,20 @@ const roomPause = 5 * time.Millisecond
 
 func (l *Listener) grace() time.Duration { return cmp.Or(l.bounds.Grace, defaultGrace) }
 
-// readable tells whether a connection has unread bytes.
-func readable(conn net.Conn) (some bool) {
+// onSocket calls a function with the socket of a connection; a closed one has none.
+func onSocket(conn net.Conn, do func(fd uintptr)) {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
-		return false
+		return
 	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(do)
 	}
-	_ = raw.Control(func(fd uintptr) { // a closed connection has none
+}
+
+// readable tells whether a connection has unread bytes.
+func readable(conn net.Conn) (some bool) {
+	onSocket(conn, func(fd uintptr) {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		some = err == nil && n > 0
@@ -259,15 +262,7 @@ func readable(conn net.Conn) (some bool) {
 // hungUp tells whether a connection is over for both sides, as after a reset. The server may not have
 // come to read that yet.
 func hungUp(conn net.Conn) (over bool) {
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	_ = raw.Control(func(fd uintptr) { // a closed connection has none
+	onSocket(conn, func(fd uintptr) {
 		poll := []unix.PollFd{{Fd: int32(fd)}}
 		n, err := unix.Poll(poll, 0)
 		over = err == nil && n > 0 && poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0

@@ -14,12 +14,8 @@ func setUserTimeout(c net.Conn, after time.Duration) {
 	if !ok {
 		return
 	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
 	// If that fails, keepalive pings notice a silent client all the same.
-	_ = raw.Control(func(fd uintptr) {
+	onSocket(tcp, func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(after.Milliseconds()))
 	})
 }

@@ -103,9 +103,7 @@ func (a *Analysis) finish() []Finding {
 			if f.Key.Kind == catalog.KindAppEndpoints {
 				known = append(slices.Clip(known), a.own) // a route may lead to this cluster, an export not
 			}
-			if near := strict.Nearest(f.cluster, known); near != "" {
-				f.Fix = fmt.Sprintf("did you mean %q?", near)
-			}
+			f.Fix = strict.Hint(f.cluster, known, f.Fix)
 		}
 		all = append(all, f)
 	}

@@ -104,13 +104,10 @@ func Contexts(kubeconfig string) ([]string, error) {
 
 func others(name string, raw *api.Config) string {
 	names := slices.Sorted(maps.Keys(raw.Contexts))
-	if near := strict.Nearest(name, names); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
 	if len(names) == 0 {
 		return "no context is there"
 	}
-	return "it has " + strings.Join(names, ", ")
+	return strict.Hint(name, names, "it has "+strings.Join(names, ", "))
 }
 
 // Config is a copy of how the API server is reached, for other clients.

@@ -2,11 +2,12 @@ package pages
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
+
+	httpedge "github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 )
 
 // How long a browser may take for one request, and how long pages have to be answered at the end. A
@@ -22,28 +23,11 @@ const (
 // may be nil; see [http.Server.ConnState].
 func Serve(ctx context.Context, l net.Listener, guarded http.Handler, state func(net.Conn, http.ConnState), log *slog.Logger) error {
 	requests, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	defer cancel() // streams end
 	server := &http.Server{
 		Handler: guarded, ReadHeaderTimeout: readWithin, ReadTimeout: answerWithin, WriteTimeout: answerWithin, IdleTimeout: time.Minute,
-		MaxHeaderBytes: mostHeaders, ConnState: state, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: mostHeaders, ConnState: state,
 		BaseContext: func(net.Listener) context.Context { return requests },
 	}
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(closed)
-		cancel() // streams end
-		deadline, done := context.WithTimeout(context.Background(), endWithin)
-		defer done()
-		if server.Shutdown(deadline) != nil {
-			server.Close()
-		}
-	})
-	err := server.Serve(l)
-	if !stop() {
-		<-closed
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return httpedge.ServeHTTP(ctx, server, l, log, endWithin, cancel)
 }
