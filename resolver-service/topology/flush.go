@@ -21,6 +21,7 @@ type dirty struct {
 	actors     map[string]struct{}             // namespaces, for their bridges
 	tunnels    map[*cluster]map[*node]struct{} // apps that are reached by a tunnel, or were
 	interests  map[string]map[*node]struct{}   // by cluster, apps of which more may be wanted than before, or less
+	offers     map[string]struct{}             // clusters that are allowed more than before, or less; empty for all
 }
 
 func (d *dirty) reset() {
@@ -28,7 +29,7 @@ func (d *dirty) reset() {
 		entries: map[*node]map[*node]struct{}{}, selections: map[*node]struct{}{}, presents: map[*node]struct{}{},
 		exports: map[*node]struct{}{}, peers: map[string]struct{}{},
 		callers: map[netip.Addr]struct{}{}, actorTypes: map[catalog.Actors]struct{}{}, actors: map[string]struct{}{},
-		tunnels: map[*cluster]map[*node]struct{}{}, interests: map[string]map[*node]struct{}{},
+		tunnels: map[*cluster]map[*node]struct{}{}, interests: map[string]map[*node]struct{}{}, offers: map[string]struct{}{},
 	}
 }
 

@@ -28,6 +28,9 @@ type Need struct {
 	// Used tells whether anything here may lead there: one of these apps, a route that names the
 	// cluster, or actors.
 	Used bool
+	// Offers is the revision as of which the names of what this cluster exports to the other one are as
+	// they are, or who may call them; 0: as of the start.
+	Offers uint64
 }
 
 // interest marks an app that may be wanted of a cluster from now on, or no more.
@@ -156,8 +159,8 @@ func (in *interests) keep(cluster string) *Need {
 		}
 	}
 	var none *catalog.AppSet
-	now := in.need(c, none.With(apps, nil))
 	before := in.kept[cluster]
+	now := in.need(c, none.With(apps, nil), before)
 	in.told(cluster, before, now)
 	in.kept[cluster] = now
 	if c != nil && before == nil && c.unheard() {
@@ -166,8 +169,25 @@ func (in *interests) keep(cluster string) *Need {
 	return now
 }
 
-func (in *interests) need(c *cluster, apps *catalog.AppSet) *Need {
-	return &Need{apps, apps.Len() > 0 || c != nil && (c.guest() != nil || len(c.named) > 0) || in.actors.used()}
+func (in *interests) need(c *cluster, apps *catalog.AppSet, before *Need) *Need {
+	now := &Need{Apps: apps, Used: apps.Len() > 0 || c != nil && (c.guest() != nil || len(c.named) > 0) || in.actors.used()}
+	if before != nil {
+		now.Offers = before.Offers
+	}
+	return now
+}
+
+// offer marks the clusters that an export allows something else from now on.
+func (d *dirty) offer(old, next *catalog.AppExport) {
+	was, is := old.Allowed(), next.Allowed()
+	for _, a := range slices.Concat(was, is) {
+		if slices.Contains(was, a) != slices.Contains(is, a) && a.Cluster != catalog.LocalCluster {
+			if a.Cluster == "*" {
+				a.Cluster = ""
+			}
+			d.offers[a.Cluster] = struct{}{}
+		}
+	}
 }
 
 // told notes what a cluster is asked for by a need, in place of another one or of none.
@@ -220,9 +240,17 @@ func (in *interests) flush(d *dirty, u *Update) {
 				removed = append(removed, n.app)
 			}
 		}
-		if now := in.need(c, kept.Apps.With(put, removed)); *now != *kept {
+		if now := in.need(c, kept.Apps.With(put, removed), kept); *now != *kept {
 			in.told(cluster, kept, now)
 			tell(cluster, now)
+		}
+	}
+	_, all := d.offers[""]
+	for cluster, kept := range in.kept {
+		if _, one := d.offers[cluster]; all || one {
+			now := *kept
+			now.Offers = u.Revision
+			tell(cluster, &now)
 		}
 	}
 }

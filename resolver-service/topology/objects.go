@@ -196,6 +196,7 @@ func (ss *selections) releaseEndpoints(s *catalog.AppEndpoints) {
 }
 
 func (ss *selections) setExport(n *node, next *catalog.AppExport) {
+	ss.dirty.offer(n.export, next)
 	n.export, n.consent = next, nil
 	if next != nil {
 		n.consent = allowedIn(next.Allow, func(a catalog.Allow) bool { return a.ForOwn(ss.cfg.Cluster) })

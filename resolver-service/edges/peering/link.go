@@ -46,16 +46,23 @@ type link struct {
 	updates      chan update   // from the primary channel to the run goroutine
 	leaseChanged chan struct{} // wakes the run goroutine
 	news         chan struct{} // signals something to tell the peer
+	nudges       chan struct{} // signals that the peer has nudged this cluster
+	nudgeAt      atomic.Int64  // when the peer is to be nudged, as Unix time in ns; 0: it is not
 	crowded      func() bool   // there are many links
-	restsMs      atomic.Uint32 // that the peer is told; 0 while the link does not rest
-	status       linkStatus
-	freshness    freshness
+	// subscriptions is that of Links.
+	subscriptions func(cluster string) (streams int, since time.Time, restsMs uint32)
+	restsMs       atomic.Uint32 // that the peer is told; 0 while the link does not rest
+	status        linkStatus
+	freshness     freshness
 
 	mirror     *exportMirror
 	hearing    sync.Mutex     // held while introductions are heard
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
 	rest       rest
+	offers     uint64      // Need.Offers that the peer knows of
+	nudging    pace        // of the peer, by this cluster
+	nudgedPace pace        // of this cluster, by the peer
 	silent     bool        // the topology knows that the peer is asked and does not answer
 	awaiting   time.Time   // since when the peer has to tell all of apps; zero: it has not
 	lastApply  time.Time   // zero before the first
@@ -73,7 +80,7 @@ type update struct {
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
 		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: newThrottle(l.log),
-		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
 		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
 	if l.cfg.MaxKnown > 0 {
@@ -130,6 +137,8 @@ func (l *link) run(ctx context.Context) {
 			l.rest.due = true
 		case <-l.news:
 			l.pollSoon()
+		case <-l.nudges:
+			l.pollWhenTold()
 		case <-changed:
 			before := object
 			object, _, changed = l.object.Follow()

@@ -35,10 +35,10 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		return nil, err
 	}
 	told, trust, interest := l.wanted.Load(), l.trust.Load(), l.tellInterest()
-	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust, Interest: interest.first(), RestsMs: l.restsMs.Load()}
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust, Interest: interest.first(), RestsMs: l.restsMs.Load(), OffersChanged: l.takeNudge(true)}
 	if stream.Send(ask) == nil { // Recv returns the error
 		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
-			m := &v1alpha1.ExportsRequest{Ping: ping, Interest: news, RestsMs: l.restsMs.Load()}
+			m := &v1alpha1.ExportsRequest{Ping: ping, Interest: news, RestsMs: l.restsMs.Load(), OffersChanged: l.takeNudge(false)}
 			if now := l.wanted.Load(); now != told {
 				m.Wanted, told = now, now
 			}

@@ -23,6 +23,7 @@ const (
 	retryPause = 30 * time.Second // after a poll in which nothing was heard, of a peer that never was
 	pollWithin = 15 * time.Second // a poll ends at the latest
 	newsWithin = 5 * time.Second  // of this cluster, that a peer at rest is told at all
+	tellWithin = 8 * time.Second  // that a peer which rests is told that it is to poll
 )
 
 type phase uint8
@@ -38,13 +39,16 @@ type rest struct {
 	phase    phase
 	used     time.Time // when the peer was last of use; zero: never
 	timer    *time.Timer
-	due      bool // the timer has fired: a poll is to begin or, of one, to end
-	complete bool // the peer has told all since the link last connected
+	poll     time.Time // when the next poll begins, of one that rests
+	due      bool      // the timer has fired: a poll is to begin or, of one, to end
+	complete bool      // the peer has told all since the link last connected
+	again    bool      // the peer has said, during a poll, that it exports something else
 }
 
 // turn takes the link to its next phase, where it is time for that.
 func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channels) *channels {
 	need, _ := l.need.View()
+	l.offer(need)
 	r, now := &l.rest, time.Now()
 	used := need == nil || need.Used || introducer(object) || !l.crowded()
 	if used {
@@ -103,7 +107,24 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		}
 		l.settling.heard(l.cluster)
 	}
-	l.rest.timer.Reset(live.Jitter(pause))
+	l.rest.pollIn(live.Jitter(pause))
+	if l.rest.again {
+		l.rest.again = false
+		l.pollWhenTold()
+	}
+}
+
+// pollIn has the next poll begin after a pause.
+func (r *rest) pollIn(pause time.Duration) {
+	r.poll = time.Now().Add(pause)
+	r.timer.Reset(pause)
+}
+
+// hasten has the next poll begin within a time after a pause, unless it begins sooner anyway.
+func (r *rest) hasten(pause, within time.Duration) {
+	if pause += rand.N(within); time.Until(r.poll) > pause {
+		r.pollIn(pause)
+	}
 }
 
 // tell has a peer at rest polled soon, since there is something to tell it.
@@ -117,6 +138,6 @@ func (l *link) tell() {
 // pollSoon polls a peer at rest soon. All of them together are spread over a while.
 func (l *link) pollSoon() {
 	if l.rest.phase == resting {
-		l.rest.timer.Reset(rand.N(newsWithin))
+		l.rest.hasten(0, newsWithin)
 	}
 }

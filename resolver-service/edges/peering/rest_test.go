@@ -162,3 +162,56 @@ func TestANewSelectionIsNotReadyUntilTheLinkWakes(t *testing.T) {
 		})
 	}
 }
+
+// TestAPeerAtRestHearsOfANewExportSoon, and of its end, whether or not the other direction is in use; and
+// one that changes all the time, or says so, is asked less and less often.
+func TestAPeerAtRestHearsOfANewExportSoon(t *testing.T) {
+	for name, used := range map[string]bool{"both rest": false, "one is in use": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := peeringtest.New(1)
+				north := newSiteOf(t, n, Config{Cluster: "north", Many: -1}, exported("orders"), reaches("west", 10*time.Second, "west-gw:15443"))
+				north.serve("north-gw")
+				west := newSiteOf(t, n, Config{Cluster: "west", Many: -1}, exported("mail"), reaches("north", 10*time.Second, "north-gw:15443"))
+				west.serve("west-gw")
+				if used {
+					north.put(selects("cart", "mail", "west"))
+				}
+				rests := func() bool {
+					return west.peer("north").GetState() == catalog.PeerResting && (used || north.peer("west").GetState() == catalog.PeerResting)
+				}
+				north.apply(runs("vault", "10.0.0.3:50002"))
+				west.put(&catalog.AppEndpoints{App: app("checkout"), Endpoints: []catalog.Endpoint{{App: app("vault")}}})
+				west.takes(time.Minute, "rest", rests)
+				time.Sleep(time.Hour)
+				north.put(exported("vault"))
+				west.takes(15*time.Second, "a new export that is selected", func() bool { return west.outcome("checkout", "vault") == "ok north" })
+				north.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{exported("vault").Key()}}})
+				west.takes(2*restAfter, "rest again", rests)
+				time.Sleep(time.Hour)
+				if got := west.peer("north").GetExports(); got != 1 {
+					t.Errorf("%d exports are left; want 1", got)
+				}
+				north.put(exported("ledger"))
+				west.takes(15*time.Second, "a name", func() bool { return west.peer("north").GetExports() == 2 })
+				north.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{exported("ledger").Key()}}})
+				west.takes(30*time.Second, "its end", func() bool { return west.peer("north").GetExports() == 1 })
+
+				time.Sleep(time.Hour)
+				before := n.Made()
+				for i := range 3600 {
+					if i%2 == 0 {
+						north.put(exported("ledger"))
+					} else {
+						north.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{exported("ledger").Key()}}})
+					}
+					west.links.nudged("north")
+					time.Sleep(time.Second)
+				}
+				if polls := n.Made() - before; polls < 12 || polls > 60 { // 12 each way, if nothing changes
+					t.Errorf("%d connections in an hour in which the names changed each second", polls)
+				}
+			})
+		})
+	}
+}

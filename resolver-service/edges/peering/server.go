@@ -152,6 +152,10 @@ func (s *Server) Exports(to grpc.BidiStreamingServer[v1alpha1.ExportsRequest, v1
 	}
 	return s.serve(to.Context(), req.GetCluster(), req.GetRenewMs(), interest, p, func(ctx context.Context, st *serverStream) error {
 		s.wants.Store(wants, req.GetCluster())
+		if nudged := func() { s.links.nudged(req.GetCluster()) }; s.links != nil {
+			wants.nudged.Store(&nudged)
+			wants.tellNudge()
+		}
 		defer s.wants.Delete(wants)
 		defer func() { s.subscribers.rests(st.subscriber, wants.rests.Load()) }()
 		return st.sendExports(ctx, s.outbox(req), to.Send)

@@ -35,12 +35,26 @@ type wants struct {
 	apps  atomic.Pointer[[]callhealth.WantedApp]
 	trust atomic.Pointer[v1alpha1.TrustReport]
 	rests atomic.Uint32 // in ms; 0: the peer does not rest
+
+	offers atomic.Bool            // it says that it exports something else, which nobody was told
+	nudged atomic.Pointer[func()] // is told; nil until the peer is known to be who it says
+}
+
+// tellNudge tells of a nudge, once the peer is known.
+func (w *wants) tellNudge() {
+	if nudged := w.nudged.Load(); nudged != nil && w.offers.Swap(false) {
+		(*nudged)()
+	}
 }
 
 // take takes in a request. What can't be an app is left out.
 func (w *wants) take(m *v1alpha1.ExportsRequest) {
 	if m.GetPing() != 0 { // not nothing, as at the end of the stream
 		w.rests.Store(m.GetRestsMs())
+	}
+	if m.GetOffersChanged() {
+		w.offers.Store(true)
+		w.tellNudge()
 	}
 	if m.GetTrust() != nil {
 		w.trust.Store(cleanReport(m.Trust))

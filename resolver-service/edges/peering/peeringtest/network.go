@@ -106,6 +106,13 @@ func (n *Network) OpenFrom(host, port string) (to []string) {
 	return to
 }
 
+// Made is how many connections were tried so far.
+func (n *Network) Made() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.made
+}
+
 // eachPair calls do for the selected connections.
 func (n *Network) eachPair(which func(*pair) bool, do func(*pair)) {
 	n.mu.Lock()

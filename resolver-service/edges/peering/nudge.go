@@ -1,0 +1,88 @@
+package peering
+
+import (
+	"time"
+
+	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
+)
+
+// A peer that rests does not hear what changes. So it is nudged when the names that this cluster exports
+// to it change, or who may call them: by a word on this cluster's own link or, if that rests as well, by
+// a poll that comes early. The peer then polls soon. Each side spaces this out for each peer.
+
+// nudgePause is the least time between two nudges of one peer, and between two polls that one causes. It
+// doubles while they go on, up to the pause between polls.
+const nudgePause = 10 * time.Second
+
+// pace spaces out what happens again and again.
+type pace struct {
+	last time.Time // or the next, which is planned; zero: there was none
+	run  int       // that followed each other
+}
+
+// next is how long to wait until it may happen again, which is planned with that.
+func (p *pace) next(now time.Time) time.Duration {
+	if p.last.After(now) {
+		return p.last.Sub(now)
+	}
+	if now.Sub(p.last) > 2*pollPause {
+		p.run = 0
+	}
+	at := now
+	if p.run > 0 {
+		if soonest := p.last.Add(live.Backoff(nudgePause, pollPause, p.run-1)); soonest.After(now) {
+			at = soonest
+		}
+	}
+	p.last = at
+	p.run++
+	return at.Sub(now)
+}
+
+// offer nudges the peer if it rests and what it may call here has changed.
+func (l *link) offer(need *topology.Need) {
+	if need == nil || need.Offers == l.offers {
+		return
+	}
+	l.offers = need.Offers
+	if streams, _, rests := l.subscriptions(l.cluster); streams > 0 || rests == 0 {
+		return // it hears by itself, or never asks
+	}
+	pause := l.nudging.next(time.Now())
+	l.nudgeAt.Store(time.Now().Add(pause).UnixNano())
+	if l.rest.phase == resting {
+		l.rest.hasten(pause, tellWithin)
+	}
+}
+
+// takeNudge tells whether the peer is to be nudged with a request that is about to be sent: the first of
+// a stream, or one that comes late enough.
+func (l *link) takeNudge(first bool) bool {
+	at := l.nudgeAt.Load()
+	return at != 0 && (first || time.Now().UnixNano() >= at) && l.nudgeAt.CompareAndSwap(at, 0)
+}
+
+// nudged notes that a cluster has nudged this one.
+func (l *Links) nudged(cluster string) {
+	l.mu.Lock()
+	r := l.links[cluster]
+	l.mu.Unlock()
+	if r == nil {
+		return
+	}
+	select {
+	case r.nudges <- struct{}{}:
+	default:
+	}
+}
+
+// pollWhenTold polls a peer that has nudged this cluster, unless there is a stream that tells all.
+func (l *link) pollWhenTold() {
+	switch l.rest.phase {
+	case resting:
+		l.rest.hasten(l.nudgedPace.next(time.Now()), newsWithin)
+	case polling:
+		l.rest.again = true
+	}
+}
