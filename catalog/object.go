@@ -474,14 +474,6 @@ func (a Allow) Allows(cluster string, app App) bool {
 
 func matches(pattern, s string) bool { return pattern == "" || pattern == "*" || pattern == s }
 
-// Allowed is who may call the app; nobody where there is no export.
-func (e *AppExport) Allowed() []Allow {
-	if e == nil {
-		return nil
-	}
-	return e.Allow
-}
-
 // Allowed tells whether one of the entries lets an app of a cluster call.
 func Allowed(allow []Allow, cluster string, app App) bool {
 	for i := range allow {

@@ -179,7 +179,13 @@ func (in *interests) need(c *cluster, apps *catalog.AppSet, before *Need) *Need 
 
 // offer marks the clusters that an export allows something else from now on.
 func (d *dirty) offer(old, next *catalog.AppExport) {
-	was, is := old.Allowed(), next.Allowed()
+	var was, is []catalog.Allow
+	if old != nil {
+		was = old.Allow
+	}
+	if next != nil {
+		is = next.Allow
+	}
 	for _, a := range slices.Concat(was, is) {
 		if slices.Contains(was, a) != slices.Contains(is, a) && a.Cluster != catalog.LocalCluster {
 			if a.Cluster == "*" {
