@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -87,7 +88,11 @@ func write(dir string) (path string, err error) {
 	if err = os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	root := filepath.Join(runtime.GOROOT(), "src", "time")
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOROOT: %w", err)
+	}
+	root := filepath.Join(strings.TrimSpace(string(goroot)), "src", "time")
 	replace := map[string]string{}
 	put := func(name, text string) error {
 		replace[filepath.Join(root, name)] = filepath.Join(dir, name)
