@@ -268,7 +268,7 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	if err != nil {
 		return err
 	}
-	at, age := t.link.heardAt(m.echo)
+	at, age := t.link.pings.heardAt(m.echo)
 	t.receiving.Store(true)
 	err = m.apply(at)
 	t.receiving.Store(false)

@@ -98,11 +98,16 @@ type Heard interface {
 	Hear(peer string, m *v1alpha1.IntroductionsResponse) error
 }
 
-// hearIntroductions hears the peer's introductions on a connection until ctx ends, as long as the peer
-// may introduce any.
-func (l *link) hearIntroductions(ctx context.Context, conn *grpc.ClientConn) {
-	l.hearing.Lock() // the stream of the connection before ends by its own context
-	defer l.hearing.Unlock()
+// hearing hears the introductions of a peer on one connection.
+type hearing struct {
+	*link
+	conn *grpc.ClientConn
+}
+
+// run hears them until ctx ends, as long as the peer may introduce any.
+func (l *hearing) run(ctx context.Context) {
+	l.hears.Lock() // the stream of the connection before ends by its own context
+	defer l.hears.Unlock()
 	for failures := 0; ctx.Err() == nil; {
 		_, _, changed := l.object.Follow()
 		known, ended := l.cfg.Heard.Known(l.cluster)
@@ -113,7 +118,7 @@ func (l *link) hearIntroductions(ctx context.Context, conn *grpc.ClientConn) {
 			}
 			continue
 		}
-		err := l.streamIntroductions(ctx, conn, known, ended)
+		err := l.stream(ctx, known, ended)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -133,8 +138,8 @@ func (l *link) hearIntroductions(ctx context.Context, conn *grpc.ClientConn) {
 
 const maxIntroductionRetry = time.Minute
 
-// streamIntroductions runs one stream until it fails, or ended is closed.
-func (l *link) streamIntroductions(ctx context.Context, conn *grpc.ClientConn, known []*v1alpha1.KnownIntroduction, ended <-chan struct{}) error {
+// stream runs one stream until it fails, or ended is closed.
+func (l *hearing) stream(ctx context.Context, known []*v1alpha1.KnownIntroduction, ended <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -144,7 +149,7 @@ func (l *link) streamIntroductions(ctx context.Context, conn *grpc.ClientConn, k
 		case <-ctx.Done():
 		}
 	}()
-	err := l.takeIntroductions(ctx, conn, known)
+	err := l.take(ctx, known)
 	select {
 	case <-ended:
 		return nil
@@ -153,8 +158,8 @@ func (l *link) streamIntroductions(ctx context.Context, conn *grpc.ClientConn, k
 	}
 }
 
-func (l *link) takeIntroductions(ctx context.Context, conn *grpc.ClientConn, known []*v1alpha1.KnownIntroduction) error {
-	stream, err := v1alpha1.NewPeeringClient(conn).Introductions(ctx, &v1alpha1.IntroductionsRequest{Cluster: l.cfg.Cluster, Known: known})
+func (l *hearing) take(ctx context.Context, known []*v1alpha1.KnownIntroduction) error {
+	stream, err := v1alpha1.NewPeeringClient(l.conn).Introductions(ctx, &v1alpha1.IntroductionsRequest{Cluster: l.cfg.Cluster, Known: known})
 	for err == nil {
 		var m *v1alpha1.IntroductionsResponse
 		if m, err = stream.Recv(); err != nil {

@@ -36,18 +36,17 @@ type link struct {
 	topology *topology.Topology
 	identity *identity.Source
 	settling *settling
-	log      *throttle.Log // for lines that the peer can cause
+	peerLog
 
 	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
 	trust        atomic.Pointer[v1alpha1.TrustReport] // what the peer is told of how far it is trusted; nil before the first
 	need         *topology.Followed[*topology.Need]   // of the peer; set by run
-	created      time.Time                            // pings are numbered from it
+	pings        pingClock
 	lease        *lease
 	updates      chan update   // from the primary channel to the run goroutine
 	leaseChanged chan struct{} // wakes the run goroutine
 	news         chan struct{} // signals something to tell the peer
 	nudges       chan struct{} // signals that the peer has nudged this cluster
-	nudgeAt      atomic.Int64  // when the peer is to be nudged, as Unix time in ns; 0: it is not
 	crowded      func() bool   // there are many links
 	// subscriptions is that of Links.
 	subscriptions func(cluster string) (streams int, since time.Time, restsMs uint32)
@@ -56,12 +55,11 @@ type link struct {
 	freshness     freshness
 
 	mirror     *exportMirror
-	hearing    sync.Mutex     // held while introductions are heard
+	hears      sync.Mutex     // held while introductions are heard
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
 	rest       rest
-	offers     uint64      // Need.Offers that the peer knows of
-	nudging    pace        // of the peer, by this cluster
+	nudging    nudging     // of the peer, by this cluster
 	nudgedPace pace        // of this cluster, by the peer
 	silent     bool        // the topology knows that the peer is asked and does not answer
 	awaiting   time.Time   // since when the peer has to tell all of apps; zero: it has not
@@ -79,8 +77,8 @@ type update struct {
 
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
-		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, log: newThrottle(l.log),
-		cluster: c.Name, created: time.Now(), lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
+		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, peerLog: peerLog{newThrottle(l.log)},
+		cluster: c.Name, pings: pingClock{time.Now()}, lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
 		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
 	if l.cfg.MaxKnown > 0 {
@@ -344,8 +342,11 @@ func newThrottle(log *slog.Logger) *throttle.Log {
 	return throttle.NewBurst(log, logInterval, maxLines)
 }
 
+// peerLog is for lines that a peer can cause.
+type peerLog struct{ log *throttle.Log }
+
 // warn logs a line. Each kind of line has its own limit, so that attempts which fail do not hide that
 // a lease has ended.
-func (l *link) warn(text string, args ...any) { l.log.Warn(text, text, args...) }
+func (l peerLog) warn(text string, args ...any) { l.log.Warn(text, text, args...) }
 
-func (l *link) info(text string, args ...any) { l.log.Info(text, text, args...) }
+func (l peerLog) info(text string, args ...any) { l.log.Info(text, text, args...) }

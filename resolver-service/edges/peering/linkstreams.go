@@ -35,10 +35,10 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		return nil, err
 	}
 	told, trust, interest := l.wanted.Load(), l.trust.Load(), l.tellInterest()
-	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Wanted: told, Trust: trust, Interest: interest.first(), RestsMs: l.restsMs.Load(), OffersChanged: l.takeNudge(true)}
+	ask := &v1alpha1.ExportsRequest{Cluster: l.cfg.Cluster, Known: known, RenewMs: uint32(interval.Milliseconds()), Ping: l.pings.next(), Wanted: told, Trust: trust, Interest: interest.first(), RestsMs: l.restsMs.Load(), OffersChanged: l.nudging.take(true)}
 	if stream.Send(ask) == nil { // Recv returns the error
-		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
-			m := &v1alpha1.ExportsRequest{Ping: ping, Interest: news, RestsMs: l.restsMs.Load(), OffersChanged: l.takeNudge(false)}
+		go l.pings.send(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
+			m := &v1alpha1.ExportsRequest{Ping: ping, Interest: news, RestsMs: l.restsMs.Load(), OffersChanged: l.nudging.take(false)}
 			if now := l.wanted.Load(); now != told {
 				m.Wanted, told = now, now
 			}
@@ -49,7 +49,7 @@ func (l *link) openExports(ctx context.Context, conn *grpc.ClientConn, interval 
 		})
 	}
 	if l.cfg.Heard != nil {
-		go l.hearIntroductions(ctx, conn)
+		go (&hearing{l, conn}).run(ctx)
 	}
 	opened, initial, waits := time.Now(), true, false
 	limiter := newReadLimiter()
@@ -143,9 +143,9 @@ func (l *link) openRenewals(ctx context.Context, conn *grpc.ClientConn, interval
 		return nil, err
 	}
 	interest := l.tellInterest()
-	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(interval.Milliseconds()), Ping: l.newPing(), Interest: interest.first()}
+	ask := &v1alpha1.RenewRequest{Cluster: l.cfg.Cluster, RenewMs: uint32(interval.Milliseconds()), Ping: l.pings.next(), Interest: interest.first()}
 	if stream.Send(ask) == nil { // Recv returns the error
-		go l.sendPings(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
+		go l.pings.send(ctx, interval, interest, func(ping uint64, news *v1alpha1.Interest) error {
 			return stream.Send(&v1alpha1.RenewRequest{Ping: ping, Interest: news})
 		})
 	}

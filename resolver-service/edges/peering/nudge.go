@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/internal/live"
@@ -40,27 +41,34 @@ func (p *pace) next(now time.Time) time.Duration {
 	return at.Sub(now)
 }
 
+// nudging is what a link knows of the nudges of its peer.
+type nudging struct {
+	offers uint64       // Need.Offers that the peer knows of
+	pace   pace         // of the nudges
+	at     atomic.Int64 // when the next one is due, as Unix time in ns; 0: none is
+}
+
 // offer nudges the peer if it rests and what it may call here has changed.
 func (l *link) offer(need *topology.Need) {
-	if need == nil || need.Offers == l.offers {
+	if need == nil || need.Offers == l.nudging.offers {
 		return
 	}
-	l.offers = need.Offers
+	l.nudging.offers = need.Offers
 	if streams, _, rests := l.subscriptions(l.cluster); streams > 0 || rests == 0 {
 		return // it hears by itself, or never asks
 	}
-	pause := l.nudging.next(time.Now())
-	l.nudgeAt.Store(time.Now().Add(pause).UnixNano())
+	pause := l.nudging.pace.next(time.Now())
+	l.nudging.at.Store(time.Now().Add(pause).UnixNano())
 	if l.rest.phase == resting {
 		l.rest.hasten(pause, tellWithin)
 	}
 }
 
-// takeNudge tells whether the peer is to be nudged with a request that is about to be sent: the first of
+// take tells whether the peer is to be nudged with a request that is about to be sent: the first of
 // a stream, or one that comes late enough.
-func (l *link) takeNudge(first bool) bool {
-	at := l.nudgeAt.Load()
-	return at != 0 && (first || time.Now().UnixNano() >= at) && l.nudgeAt.CompareAndSwap(at, 0)
+func (n *nudging) take(first bool) bool {
+	at := n.at.Load()
+	return at != 0 && (first || time.Now().UnixNano() >= at) && n.at.CompareAndSwap(at, 0)
 }
 
 // nudged notes that a cluster has nudged this one.

@@ -20,14 +20,17 @@ import (
 // paths.
 const echoGrace = 750 * time.Millisecond
 
-// newPing returns a number for a ping: the time since the link was made, in ns, from 1.
-func (l *link) newPing() uint64 { return uint64(time.Since(l.created)) + 1 }
+// pingClock numbers pings.
+type pingClock struct{ begun time.Time }
+
+// next returns a number for a ping: the time since the clock began, in ns, from 1.
+func (c pingClock) next() uint64 { return uint64(time.Since(c.begun)) + 1 }
 
 // heardAt returns the moment as of which a message counts, by the ping that it echoes, and how
 // old that ping is. The moment is zero if the message echoes none.
-func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
+func (c pingClock) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	now := time.Now()
-	up := now.Sub(l.created)
+	up := now.Sub(c.begun)
 	if echo == 0 {
 		return time.Time{}, up
 	}
@@ -41,9 +44,9 @@ func (l *link) heardAt(echo uint64) (at time.Time, age time.Duration) {
 	return now, age
 }
 
-// sendPings sends a ping in each interval, and with each change of the interest, until ctx ends or
+// send sends a ping in each interval, and with each change of the interest, until ctx ends or
 // sending fails. The reader of the stream sees that error.
-func (l *link) sendPings(ctx context.Context, every time.Duration, told *toldInterest, send func(ping uint64, news *v1alpha1.Interest) error) {
+func (c pingClock) send(ctx context.Context, every time.Duration, told *toldInterest, send func(ping uint64, news *v1alpha1.Interest) error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -54,7 +57,7 @@ func (l *link) sendPings(ctx context.Context, every time.Duration, told *toldInt
 		case <-ctx.Done():
 			return
 		}
-		if send(l.newPing(), told.news()) != nil {
+		if send(c.next(), told.news()) != nil {
 			return
 		}
 	}
