@@ -24,6 +24,17 @@ type namesakes struct {
 	service string // whose exports count; empty: nobody has said
 	others  map[string]*namesake
 	silent  string // gateway that was last news for a server that does not say who it is
+	// admitted are the streams of the first service from their first message on, until they are silent:
+	// linkStatus has them once that message was applied.
+	admitted map[*clientStream]struct{}
+}
+
+// takes notes a stream of the service whose exports count.
+func (n *namesakes) takes(t *clientStream, service string) {
+	if n.service, t.service = service, service; n.admitted == nil {
+		n.admitted = map[*clientStream]struct{}{}
+	}
+	n.admitted[t] = struct{}{}
 }
 
 // namesake is another service of the name.
@@ -55,17 +66,16 @@ func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, he
 	if service == "" {
 		return s.noteSilent(t, gateway), nil
 	}
-	n, beside := &s.namesakes, false
-	for other := range s.streams {
-		beside = beside || other.service == n.service
-	}
+	n := &s.namesakes
+	beside := len(n.admitted) > 0
 	o := n.others[service]
 	switch {
 	case n.service == "", service == n.service:
-		n.service, t.service = service, service
+		n.takes(t, service)
 		return "", nil
 	case !beside && (o == nil || heard.Sub(o.since) < namesakeAfter): // it was installed anew
-		n.service, t.service, n.others = service, service, nil
+		n.takes(t, service)
+		n.others = nil
 		return "another service than before answers for a peer; its exports replace those of before", nil
 	case o != nil:
 		o.gateway = gateway

@@ -2,6 +2,7 @@ package peering
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -164,4 +165,34 @@ func TestALongIdentityIsNotLogged(t *testing.T) {
 			t.Errorf("an error of %d bytes", len(err.Error()))
 		}
 	})
+}
+
+// TestAServiceIsBesideAnotherFromItsFirstMessage, before that was applied, and until its streams are
+// silent.
+func TestAServiceIsBesideAnotherFromItsFirstMessage(t *testing.T) {
+	for name, c := range map[string]struct {
+		then    func(s *linkStatus, first *clientStream)
+		refused bool
+	}{
+		"its first message is being applied": {func(*linkStatus, *clientStream) {}, true},
+		"it was applied":                     {func(s *linkStatus, first *clientStream) { s.setHeard(first, true) }, true},
+		"it is silent":                       {func(s *linkStatus, first *clientStream) { s.setHeard(first, true); s.setHeard(first, false) }, false},
+		"it speaks again": {func(s *linkStatus, first *clientStream) {
+			s.setHeard(first, false)
+			s.setHeard(first, true)
+		}, true},
+		"it ended before that": {func(s *linkStatus, first *clientStream) { s.setHeard(first, false) }, false},
+	} {
+		var s linkStatus
+		first, second := &clientStream{}, &clientStream{}
+		if _, err := s.admit(first, "east", "a:1", "one", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		c.then(&s, first)
+		_, err := s.admit(second, "east", "b:1", "two", time.Now())
+		var refused secondCluster
+		if errors.As(err, &refused) != c.refused || c.refused != (s.second("east") != "") {
+			t.Errorf("%s: %v; named as %q", name, err, s.second("east"))
+		}
+	}
 }
