@@ -52,22 +52,54 @@ func asNobody(t *testing.T) {
 	})
 }
 
-func TestAFullFileSystem(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root mounts a small file system; TestAFullDiskIsAnErrorAndNothingIsLost needs no root")
-	}
+// smallDisk is a file system of its own of 512 KiB.
+func smallDisk(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=512k"); err != nil {
 		t.Skip("no file system can be mounted here: ", err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return dir
+}
+
+// TestANewStoreOnAFullDisk begins once there is room.
+func TestANewStoreOnAFullDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts a small file system; tests/simulation has such a disk for other users")
+	}
+	dir := smallDisk(t)
+	ballast := filepath.Join(dir, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
 	path := filepath.Join(dir, "isthmus.db")
+	if s, err := Open(path); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("open on a full disk: %v, %v", s, err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left (%v)", left, err)
+	}
 	s := open(t, path)
-	defer s.Close()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFullFileSystem(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts a small file system; TestAFullDiskIsAnErrorAndNothingIsLost needs no root")
+	}
+	path := filepath.Join(smallDisk(t), "isthmus.db")
+	s := open(t, path)
+	t.Cleanup(func() { s.Close() }) // before the file system goes
 	n := 0
 	var err error
 	for ; err == nil; n++ {

@@ -93,6 +93,9 @@ func Open(path string) (*Store, error) {
 		Commit: func(_ context.Context, edits []configstore.Edit) ([]string, error) { return s.commit(edits) },
 	})
 	err := s.guard(func() (err error) {
+		if err = makeFile(path); err != nil {
+			return err
+		}
 		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 		return err
 	})
@@ -103,6 +106,35 @@ func Open(path string) (*Store, error) {
 		return nil, errors.Join(s.openError(err), s.db.Close())
 	}
 	return s, nil
+}
+
+// makeFile makes a file that is not there, whole or not at all. Otherwise a full disk or a crash would
+// leave one without a byte, which looks as if objects had been in it.
+func makeFile(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // where it can't be read, opening it says why
+	}
+	made, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(made.Name())
+	if err := made.Close(); err != nil {
+		return err
+	}
+	db, err := bbolt.Open(made.Name(), 0o600, nil)
+	if err != nil {
+		return err
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	switch err := os.Link(made.Name(), path); {
+	case err == nil, errors.Is(err, fs.ErrExist): // another process was faster
+		return nil
+	default: // not every file system has links
+		return os.Rename(made.Name(), path)
+	}
 }
 
 func (s *Store) openError(err error) error {
