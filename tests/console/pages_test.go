@@ -55,7 +55,7 @@ func TestEveryPage(t *testing.T) {
 		p.Await("The same on the command line: isthmus ")
 		everywhere(t, p, page.name)
 	}
-	keyboard(t, p, at)
+	keyboard(t, m, p, at)
 	scriptless(t, m, b.Page(t))
 }
 
@@ -94,12 +94,19 @@ func everywhere(t *testing.T, p *browser.Page, name string) {
 	}
 }
 
-// keyboard goes through pages by the Tab key, and makes a lookup by keys alone.
-func keyboard(t *testing.T, p *browser.Page, at string) {
+// keyboard goes through pages by the Tab key, also to a line that calls go over, and makes a lookup by
+// keys alone.
+func keyboard(t *testing.T, m *mesh, p *browser.Page, at string) {
+	if err := m.call("checkout", "orders"); err != nil {
+		t.Fatal(err)
+	}
 	p.Prefer("prefers-color-scheme", "light")
 	p.Viewport(1440, 900)
 	for _, path := range []string{"/", "/explain?from=shop/checkout&to=shop/orders", "/map", "/plan?object=AppEndpoints/shop/checkout"} {
 		p.Open(at + path)
+		if path == "/" {
+			p.Await("calls/s")
+		}
 		var stops []string
 		for {
 			p.Press("Tab")
