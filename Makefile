@@ -18,7 +18,7 @@ LDFLAGS := -s -w -X main.version=$(shell git describe --tags --always --dirty 2>
 
 # grpcnotrace leaves out what would draw pages of gRPC's requests, which nothing here serves. Inlining
 # would copy each generated template of the console to all of its callers: half a megabyte.
-SMALL := -tags grpcnotrace -gcflags github.com/isthmus-mesh/isthmus/resolver-service/edges/console/pages=-l
+export SMALL := -tags grpcnotrace -gcflags github.com/isthmus-mesh/isthmus/resolver-service/edges/console/pages=-l
 build: ## bin/isthmus
 	go build $(SMALL) -ldflags "$(LDFLAGS)" -o $(BIN)/isthmus ./cmd/isthmus
 build-demo: build # bin/isthmus-demo

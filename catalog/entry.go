@@ -1,6 +1,9 @@
 package catalog
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // Rule is why a caller may see an app: an endpoint of its selection or, without a selection, the
 // cluster's default.
@@ -113,6 +116,14 @@ func (e *Entry) Takes() []TakenRoute {
 // Awaited tells whether a lookup waits: no route takes its call, and a cluster that was asked for the
 // app is about to answer.
 func (e *Entry) Awaited() bool { return e.Outcome() == NotReady && !e.takenNow() }
+
+// AwaitedIn is [Entry.Awaited] for a lookup that names a cluster; empty for one that names none.
+func (e *Entry) AwaitedIn(cluster string) bool {
+	if cluster == "" {
+		return e.Awaited()
+	}
+	return slices.ContainsFunc(e.Routes, func(r Route) bool { return r.Cluster == cluster && r.State == Asked })
+}
 
 // NewEntry makes an entry with a plan of its own.
 func NewEntry(app App, rule Rule, routes []Route) *Entry {

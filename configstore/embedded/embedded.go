@@ -129,12 +129,12 @@ func makeFile(path string) error {
 	if err := db.Close(); err != nil {
 		return err
 	}
-	switch err := os.Link(made.Name(), path); {
-	case err == nil, errors.Is(err, fs.ErrExist): // another process was faster
+	err = os.Link(made.Name(), path)
+	if errors.Is(err, fs.ErrExist) || // another process was faster
+		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) { // no links here: it is made in place
 		return nil
-	default: // not every file system has links
-		return os.Rename(made.Name(), path)
 	}
+	return err
 }
 
 func (s *Store) openError(err error) error {

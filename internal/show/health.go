@@ -124,8 +124,9 @@ func (all *problems) addPeers(peers []*v1alpha1.PeerStatus, now time.Time) {
 		if p.GetSecondService() != "" {
 			all.add("peer", p.GetCluster(), p.GetSecondService(), differs...)
 		}
-		if i := p.GetIntroduces(); i.GetRefused()+i.GetDiffering()+i.GetOver() > 0 {
-			all.add("peer", p.GetCluster(), fmt.Sprintf("introduces %d clusters that don't count as it says; isthmus check names them", i.GetRefused()+i.GetDiffering()+i.GetOver()))
+		i := p.GetIntroduces()
+		if n := i.GetRefused() + i.GetDiffering() + i.GetOver(); n > 0 {
+			all.add("peer", p.GetCluster(), fmt.Sprintf("introduces %d clusters that don't count as it says; isthmus check names them", n))
 		}
 		if p.GetUnreachedBy() > 0 {
 			all.add("peer", p.GetCluster(), unreached(p, now), append(differs, age(p.GetUnreachedSinceUnixMs(), now))...)

@@ -282,6 +282,9 @@ func (t *Topology) Need(ctx context.Context, cluster string) (*Followed[*Need], 
 	if err != nil {
 		return nil, err
 	}
-	_, err = t.Apply(ctx, Change{}) // with what that alters
-	return f, err
+	if _, err = t.Apply(ctx, Change{}); err != nil { // with what that alters
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }

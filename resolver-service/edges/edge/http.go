@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,10 +25,8 @@ func ServeHTTP(ctx context.Context, server *http.Server, l net.Listener, log *sl
 		}
 	})
 	err := server.Serve(l)
-	if !stop() {
+	if !stop() { // ctx has ended, whichever way serving did
 		<-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	server.Close()

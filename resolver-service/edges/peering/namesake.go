@@ -63,6 +63,9 @@ func cleanService(service string) string {
 func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, heard time.Time) (news string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if service == "" { // a stream says it once
+		service = t.service
+	}
 	if service == "" {
 		return s.noteSilent(t, gateway), nil
 	}

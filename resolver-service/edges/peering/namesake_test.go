@@ -179,6 +179,7 @@ func TestAServiceIsBesideAnotherFromItsFirstMessage(t *testing.T) {
 		"it is silent":                       {func(s *linkStatus, first *clientStream) { s.setHeard(first, true); s.setHeard(first, false) }, false},
 		"it speaks again": {func(s *linkStatus, first *clientStream) {
 			s.setHeard(first, false)
+			_, _ = s.admit(first, "east", "a:1", "", time.Now()) // as each message, and it says no more who it is
 			s.setHeard(first, true)
 		}, true},
 		"it ended before that": {func(s *linkStatus, first *clientStream) { s.setHeard(first, false) }, false},
@@ -193,6 +194,11 @@ func TestAServiceIsBesideAnotherFromItsFirstMessage(t *testing.T) {
 		var refused secondCluster
 		if errors.As(err, &refused) != c.refused || c.refused != (s.second("east") != "") {
 			t.Errorf("%s: %v; named as %q", name, err, s.second("east"))
+		}
+		// One of the two goes on, and the other one is refused also by later messages.
+		_, one := s.admit(first, "east", "a:1", "", time.Now())
+		if _, two := s.admit(second, "east", "b:1", "two", time.Now()); (one == nil) != c.refused || (two == nil) == c.refused {
+			t.Errorf("%s: then one has %v, and two has %v", name, one, two)
 		}
 	}
 }

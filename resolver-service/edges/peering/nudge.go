@@ -43,9 +43,9 @@ func (p *pace) next(now time.Time) time.Duration {
 
 // nudging is what a link knows of the nudges of its peer.
 type nudging struct {
-	offers uint64       // Need.Offers that the peer knows of
-	pace   pace         // of the nudges
-	at     atomic.Int64 // when the next one is due, as Unix time in ns; 0: none is
+	offers uint64                    // Need.Offers that the peer knows of
+	pace   pace                      // of the nudges
+	at     atomic.Pointer[time.Time] // when the next one is due, by the monotonic clock; nil: none is
 }
 
 // offer nudges the peer if it rests and what it may call here has changed.
@@ -58,7 +58,8 @@ func (l *link) offer(need *topology.Need) {
 		return // it hears by itself, or never asks
 	}
 	pause := l.nudging.pace.next(time.Now())
-	l.nudging.at.Store(time.Now().Add(pause).UnixNano())
+	due := time.Now().Add(pause)
+	l.nudging.at.Store(&due)
 	if l.rest.phase == resting {
 		l.rest.hasten(pause, tellWithin)
 	}
@@ -68,7 +69,7 @@ func (l *link) offer(need *topology.Need) {
 // a stream, or one that comes late enough.
 func (n *nudging) take(first bool) bool {
 	at := n.at.Load()
-	return at != 0 && (first || time.Now().UnixNano() >= at) && n.at.CompareAndSwap(at, 0)
+	return at != nil && (first || !time.Now().Before(*at)) && n.at.CompareAndSwap(at, nil)
 }
 
 // nudged notes that a cluster has nudged this one.

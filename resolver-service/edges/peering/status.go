@@ -86,9 +86,6 @@ func (s *linkStatus) setHeard(t *clientStream, heard bool) (changed bool) {
 			s.streams = map[*clientStream]struct{}{}
 		}
 		s.streams[t] = struct{}{}
-		if t.service != "" && t.service == s.namesakes.service {
-			s.namesakes.takes(t, t.service)
-		}
 	} else {
 		delete(s.streams, t)
 		delete(s.namesakes.admitted, t)

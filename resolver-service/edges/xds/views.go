@@ -60,7 +60,7 @@ func (s *appState) resource(k kind, n resourceName) *resource {
 	if !ok || n.other != "" {
 		return nil
 	}
-	if k == endpoints && awaited(e, n.cluster) {
+	if k == endpoints && e.AwaitedIn(n.cluster) {
 		return unanswered
 	}
 	switch {
@@ -138,15 +138,6 @@ func (p *planResources) of(k kind, n resourceName) *resource {
 // unanswered stands for the endpoints of an app that another cluster is being asked for. Clients wait for
 // them, as they do after they have asked.
 var unanswered = &resource{version: "asked"}
-
-// awaited tells whether nothing is there to take calls, and a cluster is being asked: the one that is
-// named or, where none is, any.
-func awaited(e *catalog.Entry, cluster string) bool {
-	if cluster == "" {
-		return e.Awaited()
-	}
-	return slices.ContainsFunc(e.Routes, func(r catalog.Route) bool { return r.Cluster == cluster && r.State == catalog.Asked })
-}
 
 // leadsTo tells whether a cluster may have the app for this caller.
 func leadsTo(plan *catalog.Plan, cluster string) bool {

@@ -2,7 +2,6 @@ package pages
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,16 +20,10 @@ import (
 
 // receive takes every message of a stream.
 func receive[T any](stream grpc.ServerStreamingClient[T], err error, take func(*T)) error {
-	for err == nil {
-		var m *T
-		if m, err = stream.Recv(); err == nil {
-			take(m)
-		}
-	}
-	if err == io.EOF {
+	return wire.Receive(stream, err, func(m *T) error {
+		take(m)
 		return nil
-	}
-	return err
+	})
 }
 
 func (r *request) status() (*v1alpha1.StatusResponse, error) {

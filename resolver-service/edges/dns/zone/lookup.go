@@ -231,7 +231,7 @@ func (l *lookup) nothingReady(n *name) {
 		l.wait(whyNotSettled)
 		return
 	}
-	if asks(l.entry, n.cluster) {
+	if l.entry.AwaitedIn(n.cluster) {
 		l.awaitAnswer(n)
 		return
 	}
@@ -251,16 +251,6 @@ func (l *lookup) nothingReady(n *name) {
 	}
 }
 
-// asks tells whether the answer to a name waits for a cluster that is being asked for the app: the one
-// that the name says or, where it says none, any of the entry's.
-func asks(e *catalog.Entry, cluster string) bool {
-	if cluster == "" {
-		return e.Awaited()
-	}
-	r := routeTo(e, cluster)
-	return r != nil && r.State == catalog.Asked
-}
-
 // awaitAnswer answers a name once a cluster has told of the app, or should have.
 func (l *lookup) awaitAnswer(n *name) {
 	if l.ctx == nil {
@@ -271,7 +261,7 @@ func (l *lookup) awaitAnswer(n *name) {
 	defer sub.Close()
 	view, ok := sub.Until(l.ctx, func(v *catalog.View) bool {
 		e, held := v.ByOwnName(n.app)
-		return !held || !asks(e, n.cluster)
+		return !held || !e.AwaitedIn(n.cluster)
 	})
 	if !ok {
 		l.wait(whyAsked)
