@@ -53,16 +53,15 @@ func (k *Kept) String() string {
 // mostly all, and then the same slice. It is asked for exported apps alone.
 func (x *exportTables) exportable(n *node) []string { return x.exportableOf(n).ready }
 
-// tokensOf are what the exportable instances are called, for everyone the same slices.
-func (x *exportTables) tokensOf(n *node) (tokens, versioned []uint32) {
-	out := x.exportableOf(n)
-	if out.tokens == nil {
-		out.tokens = catalog.InstanceTokens(out.ready)
-		if out.versioned = catalog.VersionTokens(out.tokens, out.versions); out.versioned == nil {
-			out.tokens = nil
+// names are what the instances are called, for everyone the same slices.
+func (e *exportableInstances) names() (tokens, versioned []uint32) {
+	if e.tokens == nil {
+		e.tokens = catalog.InstanceTokens(e.ready)
+		if e.versioned = catalog.VersionTokens(e.tokens, e.versions); e.versioned == nil {
+			e.tokens = nil
 		}
 	}
-	return out.tokens, out.versioned
+	return e.tokens, e.versioned
 }
 
 func (x *exportTables) exportableOf(n *node) *exportableInstances {

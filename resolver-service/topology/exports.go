@@ -14,12 +14,13 @@ type exportTables struct {
 	actors   *actors
 	gateway  *catalog.GatewayTable
 	peers    map[PeerKey]*PeerView
+	telling  telling
 	warnings []warning // that nobody was told of yet
 }
 
 func newExportTables(ns *nodes, as *actors) *exportTables {
 	return &exportTables{
-		nodes: ns, actors: as, peers: map[PeerKey]*PeerView{},
+		nodes: ns, actors: as, peers: map[PeerKey]*PeerView{}, telling: telling{next: never, late: map[*node]struct{}{}},
 		gateway: &catalog.GatewayTable{Domain: ns.cfg.Domain, Kubernetes: ns.cfg.Kubernetes, Cluster: ns.cfg.Cluster},
 	}
 }
@@ -30,16 +31,22 @@ func (x *exportTables) toPeer(n *node, peer string, by *Interest) *PeerExport {
 	if len(allow) == 0 {
 		return nil
 	}
-	ready := x.exportable(n)
+	of, draining := x.exportableOf(n), n.draining
+	c := x.clusters[peer]
+	addresses := c != nil && x.onNetwork(c)
+	if !addresses {
+		t := x.told(n)
+		of, draining = t.exportableInstances, t.draining
+	}
 	if !by.has(n.app) {
-		return &PeerExport{App: n.app, Allow: allow, Ready: uint32(min(len(ready), 1)), Named: true}
+		return &PeerExport{App: n.app, Allow: allow, Ready: uint32(min(len(of.ready), 1)), Named: true}
 	}
-	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(ready)), Draining: n.draining, Shards: uint32(shardsOf(len(ready)))}
-	export.Instances, _ = x.tokensOf(n)
-	if c := x.clusters[peer]; c != nil && x.onNetwork(c) {
-		export.Addresses = ready
+	export := &PeerExport{App: n.app, Allow: allow, Ready: uint32(len(of.ready)), Draining: draining, Shards: uint32(shardsOf(len(of.ready)))}
+	export.Instances, _ = of.names()
+	if addresses {
+		export.Addresses = of.ready
 	}
-	if of := n.exportable; of.zones != nil || of.versions != nil {
+	if of.zones != nil || of.versions != nil {
 		export.Zones, export.Versions = of.zones, of.versions
 		if len(export.Addresses) > 0 {
 			export.Instances = nil // a peer takes labels of one of the two
@@ -140,7 +147,7 @@ func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*
 			}
 		default:
 			ready := x.exportable(now)
-			tokens, versioned := x.tokensOf(now)
+			tokens, versioned := x.exportableOf(now).names()
 			if had && slices.Equal(old.Instances, ready) && slices.Equal(old.Versioned, versioned) {
 				continue
 			}

@@ -53,6 +53,7 @@ type node struct {
 	zones      *catalog.Labels       // of those ready
 	versions   *catalog.Labels       // of those ready
 	exportable *exportableInstances  // those of ready that may be exported; nil until it is asked for
+	told       *toldInstances        // what peers know of those; nil before they were told
 	local      *catalog.Plan         // to the ready here, shared by entries; nil until it is asked for
 	plans      []*catalog.Plan       // other plans to this app, for callers to share
 	own        *catalog.AppEndpoints // the app's own selection
@@ -170,6 +171,7 @@ func (g *Graph) Apply(c Change) []Update {
 func (g *Graph) take(c Change) (second []waiting, direct []pair) {
 	g.ramps.advance(c.Now)
 	g.interests.advance(c.Now)
+	g.exports.advance(c.Now)
 	if c.Objects != nil {
 		g.selections.takeObjects(c.Objects)
 	}

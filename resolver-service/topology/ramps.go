@@ -60,10 +60,10 @@ type ramps struct {
 // along.
 func (g *Graph) Settle() { g.ramps.settled = true }
 
-// NextStep is when the next step of a ramp is due, or a cluster should have answered, as Change.Now;
-// ok is false while none is under way.
+// NextStep is when the next step of a ramp is due, a cluster should have answered, or peers are to be
+// told more, as Change.Now; ok is false while none is under way.
 func (g *Graph) NextStep() (at time.Duration, ok bool) {
-	at = min(g.ramps.next, g.interests.next)
+	at = min(g.ramps.next, g.interests.next, g.exports.telling.next)
 	return at, at != never
 }
 
