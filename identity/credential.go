@@ -34,6 +34,13 @@ type credential struct {
 
 // Insecure tells whether plain text was configured. Then there is no identity, no peer is
 // checked, and every caller counts as allowed.
+// Changed returns a channel that is closed once there are other credentials or roots than now.
+// Without an identity it stays open.
+func (c *credential) Changed() <-chan struct{} {
+	_, _, changed := c.current.Follow()
+	return changed
+}
+
 func (c *credential) Insecure() bool { return c.origin == nil }
 
 // ID is the current identity; false before the first one, and when insecure.

@@ -111,6 +111,13 @@ func TestAHubIntroducesClustersToEachOther(t *testing.T) {
 		t.Errorf("deleting an introduced cluster: %q", got)
 	}
 	called("after an own object")
+	for spec, fails := range map[string]uint32{"": 1, `introduces: {names: ["*"]}, `: 1, `introduces: {names: [west], trustDomains: ["*.corp"]}, `: 1, rule: 0} {
+		dry := west.applyOr(known("hub", hub.Addr("gateway"), spec+trust("hub")), true)
+		if got := dry.GetCounts().GetFail(); got != fails {
+			t.Errorf("a dry run of the hub's object with %q: %d lookups fail, want %d", spec, got, fails)
+		}
+	}
+	called("after dry runs")
 
 	// The hub goes, and west starts anew: what is known goes on.
 	if err := hub.stop(); err != nil {

@@ -239,10 +239,10 @@ func (s *Service) build(ctx context.Context) (err error) {
 	peers.Announcement = func() *v1alpha1.RootsAnnouncement { return s.rotation.Announcement() }
 	peers.Announced = func(cluster, roots string, by []*x509.Certificate) { s.rotation.Announced(cluster, roots, by) }
 	s.heard = introductions.NewHeard(introductions.Config{
-		Cluster: s.cfg.Cluster, Domains: s.ownDomains, Reachable: s.destinations.Direct, File: s.cfg.dataDir().Own("introductions"),
+		Cluster: s.cfg.Cluster, Domains: s.ownDomains, Anchors: s.identity.Anchors, Reachable: s.destinations.Elsewhere, File: s.cfg.dataDir().Own("introductions"),
 	}, s.log)
 	s.heard.SetDeriver(s.feed)
-	s.feed.Deriving(s.heard.Add)
+	s.feed.Deriving(s.heard.Add, s.heard.Foresee)
 	peers.Introduces, peers.Heard = introductions.NewDirectory(s.cfg.Cluster, s.feed.Clusters()), s.heard
 	s.links = peering.NewLinks(peers, s.topology, s.identity, s.log)
 	s.peers = peering.NewServer(peers, s.topology, s.log)
@@ -308,6 +308,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("guests", s.guests.Run)
 	}
 	core.Start("introductions", s.heard.Run)
+	core.Start("rules of introductions", s.reconsider)
 	core.Start("peers", func(ctx context.Context) error {
 		if s.identity.Wait(ctx) != nil {
 			return nil // ctx has ended
@@ -341,6 +342,21 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 	core.Start("files", func(ctx context.Context) error { return s.files.Run(ctx, s.cfg.unusableFiles, s.log) })
 	core.Start("revision", func(ctx context.Context) error { return s.age.Run(ctx, s.topology.Revision) })
 	return nil
+}
+
+// reconsider has introductions judged anew by each certificate and bundle of roots of this service.
+func (s *Service) reconsider(ctx context.Context) error {
+	for {
+		changed := s.identity.Changed()
+		if err := s.heard.Reconsider(); err != nil {
+			return ended(ctx, err)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // ended is err, unless it only says that ctx has ended.

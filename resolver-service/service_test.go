@@ -159,17 +159,25 @@ func (r *running) connect(app catalog.App) *grpc.ClientConn {
 
 func (r *running) apply(yaml string) {
 	r.t.Helper()
+	r.applyOr(yaml, false)
+}
+
+// applyOr applies objects, or only tries to.
+func (r *running) applyOr(yaml string, dryRun bool) *v1alpha1.ApplyResponse {
+	r.t.Helper()
 	objects, mistakes := api.DecodeYAML("test.yaml", []byte(yaml))
 	if err := mistakes.Err(); err != nil {
 		r.t.Fatal(err)
 	}
-	req := &v1alpha1.ApplyRequest{}
+	req := &v1alpha1.ApplyRequest{DryRun: dryRun}
 	for _, o := range objects {
 		req.Objects = append(req.Objects, &v1alpha1.ApplyObject{Json: api.EncodeJSON(o)})
 	}
-	if _, err := v1alpha1.NewObjectsClient(r.connect(identity.CLIApp(""))).Apply(r.t.Context(), req); err != nil {
+	answer, err := v1alpha1.NewObjectsClient(r.connect(identity.CLIApp(""))).Apply(r.t.Context(), req)
+	if err != nil {
 		r.t.Fatal(err)
 	}
+	return answer
 }
 
 // sidecar registers an instance of an app until the test ends or the service does.

@@ -23,6 +23,9 @@ type Config struct {
 	// Domains are the trust domains of this cluster, the own first, which is empty where there is no
 	// identity; false: they are not known yet. It may be called concurrently.
 	Domains func() (all []string, known bool)
+	// Anchors are this cluster's own roots, in PEM; none where there is no identity. It may be called
+	// concurrently.
+	Anchors func() ([]byte, error)
 	// Reachable refuses an address that no gateway of another cluster has. It may be called concurrently.
 	Reachable func(netip.AddrPort) error
 	File      string // keeps introductions; empty: none does
@@ -102,6 +105,20 @@ func (h *Heard) Add(c *configstore.Change) {
 		h.saved = nil
 	}
 	h.derive(touched, c)
+}
+
+// Foresee adds to a change of written objects, which is not made, what would derive from it.
+func (h *Heard) Foresee(c *configstore.Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	then := &Heard{
+		cfg: h.cfg, log: h.log, written: maps.Clone(h.written), domains: maps.Clone(h.domains),
+		by: make(map[string]*introducer, len(h.by)), order: h.order, derived: maps.Clone(h.derived), saved: h.saved,
+	}
+	for name, i := range h.by {
+		then.by[name] = &introducer{object: i.object, heard: i.heard, bytes: i.bytes, over: i.over, ended: make(chan struct{})}
+	}
+	then.Add(c)
 }
 
 type names map[string]bool
@@ -203,7 +220,7 @@ func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error
 	})
 }
 
-// Reconsider derives anew, since this cluster's trust domains are known or have changed.
+// Reconsider derives anew, since this cluster's trust domains or roots are known or have changed.
 func (h *Heard) Reconsider() error {
 	return h.deriver.Derive("introduced clusters changed", func(c *configstore.Change) {
 		h.mu.Lock()

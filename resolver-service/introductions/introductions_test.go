@@ -32,7 +32,8 @@ type cluster struct {
 	heard   *Heard
 	told    *Directory
 	file    string
-	unknown bool // its own trust domain
+	unknown bool   // its own trust domain
+	anchors string // its own roots, in PEM
 }
 
 func newCluster(t testing.TB, name, file string) *cluster {
@@ -47,6 +48,7 @@ func (c *cluster) start() {
 	c.heard = NewHeard(Config{
 		Cluster: c.name, File: c.file,
 		Domains: func() ([]string, bool) { return []string{c.name + ".example", "apps." + c.name}, !c.unknown },
+		Anchors: func() ([]byte, error) { return []byte(c.anchors), nil },
 		Reachable: func(a netip.AddrPort) error {
 			if a.Addr().IsLoopback() {
 				return errors.New("loopback")
@@ -64,7 +66,14 @@ func (c *cluster) start() {
 }
 
 func (c *cluster) take(change configstore.Change) {
+	foreseen := change
+	if !change.Full {
+		c.heard.Foresee(&foreseen)
+	}
 	c.heard.Add(&change)
+	if !change.Full && told(foreseen) != told(change) {
+		c.t.Errorf("a change was foreseen as %s, and is %s", told(foreseen), told(change))
+	}
 	c.apply(change)
 }
 
@@ -94,7 +103,7 @@ func (c *cluster) write(objects ...string) {
 			c.take(configstore.Change{Deleted: []catalog.Key{{Kind: catalog.KindCluster, Name: name}}})
 			continue
 		}
-		spec = strings.NewReplacer("ROOT1", pem(0), "ROOT2", pem(1)).Replace(spec)
+		spec = strings.NewReplacer("ROOT1", pem(0), "ROOT2", pem(1), "ROOTS", pem(0, 1)).Replace(spec)
 		all, errs := api.DecodeYAML("test.yaml", []byte(apitest.Object("Cluster", "{name: "+name+"}", spec)))
 		if len(errs) > 0 {
 			c.t.Fatal(errs)
@@ -104,8 +113,12 @@ func (c *cluster) write(objects ...string) {
 	}
 }
 
-func pem(root int) string {
-	return `"` + strings.ReplaceAll([]string{apitest.EastRoot, apitest.NorthRoot}[root], "\n", `\n`) + `"`
+func pem(roots ...int) string {
+	var text strings.Builder
+	for _, root := range roots {
+		text.WriteString([]string{apitest.EastRoot, apitest.NorthRoot}[root])
+	}
+	return `"` + strings.ReplaceAll(text.String(), "\n", `\n`) + `"`
 }
 
 // link is west's to a hub, which hears what the hub tells.
@@ -241,6 +254,22 @@ func TestIntroductions(t *testing.T) {
 				w.t.Error(err)
 			}
 		}, want: euHere, says: "1 told; 1 taken"},
+		{
+			name: "a root of our own, under another trust domain", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) { w.anchored(apitest.NorthRoot + apitest.EastRoot) },
+			want: "hub", says: "1 told; 1 refused; eu-1: brings a root of this cluster's own for trust domain eu.corp; let its Cluster object at the introducer name the roots of that cluster alone",
+		},
+		{name: "a root that was our own", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
+			w.anchored(apitest.EastRoot)
+			w.anchored(apitest.NorthRoot)
+		}, want: euHere, says: "1 told; 1 taken"},
+		{
+			name: "our own roots for our own trust domain", hub: []string{strings.Replace(eu, "eu.corp", "west.example", 1)}, west: []string{hubRule}, then: func(w *world) { w.anchored(apitest.EastRoot) },
+			want: euHere, says: "1 told; 1 taken",
+		},
+		{
+			name: "also another root for our own trust domain", hub: []string{strings.Replace(strings.Replace(eu, "eu.corp", "west.example", 1), "ROOT1", "ROOTS", 1)}, west: []string{hubRule}, then: func(w *world) { w.anchored(apitest.EastRoot) },
+			want: "hub", says: "1 told; 1 refused; eu-1: brings roots for trust domain west.example, which is this cluster's own; give it another trust domain, or write a Cluster object for it here",
+		},
 		{name: "a gateway on this machine", hub: []string{strings.Replace(eu, "203.0.113.2", "127.0.0.1", 1)}, west: []string{hubRule}, want: "hub", says: "1 told; 1 refused; eu-1: its gateway 127.0.0.1:15443 can't be used: loopback"},
 		{name: "a peer that is not in introduceTo", hub: []string{strings.Replace(eu, `"*"`, `north, "we"`, 1)}, west: []string{hubRule}, want: "hub"},
 		{name: "a peer by its label", hub: []string{`west: {labels: [tier=edge]}`, strings.Replace(eu, `names: ["*"]`, "labels: [tier=edge]", 1)}, west: []string{hubRule}, want: euHere, says: "1 told; 1 taken"},
@@ -374,4 +403,26 @@ func (w *world) hear(what string, edit func(*v1alpha1.ClusterSpec)) {
 	if err := w.west.heard.Hear("hub", &v1alpha1.IntroductionsResponse{Put: []*v1alpha1.Introduction{{Object: m, Digest: 1}}}); err != nil {
 		w.t.Fatal(what, err)
 	}
+}
+
+// anchored gives west other roots of its own.
+func (w *world) anchored(roots string) {
+	w.pass()
+	w.west.anchors = roots
+	if err := w.west.heard.Reconsider(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// told is a change, in any order.
+func told(c configstore.Change) string {
+	var all []string
+	for _, stored := range c.Objects {
+		all = append(all, "put "+stored.Object.Key().String()+" "+string(api.EncodeJSON(stored.Object)))
+	}
+	for _, key := range c.Deleted {
+		all = append(all, "delete "+key.String())
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -75,12 +76,15 @@ func (h *Heard) checkTrust(rule *catalog.Introduces, c *catalog.Cluster) error {
 	if c.Trust.Roots != "" && c.Trust.Domain == "" {
 		return errors.New("brings roots and names no trust domain; write spec.trust.domain into its Cluster object at the introducer")
 	}
+	same, shared := h.ownRoots(c)
 	for _, d := range trustDomains(c) {
 		switch {
-		case slices.Contains(own, d) && c.Trust.Roots != "":
+		case slices.Contains(own, d) && c.Trust.Roots != "" && !same:
 			return fmt.Errorf("brings roots for trust domain %s, which is this cluster's own; give it another trust domain, or write a Cluster object for it here", d)
 		case slices.Contains(own, d):
 			continue // by this cluster's own roots
+		case shared: // it would no longer vouch for sidecars and operators here
+			return fmt.Errorf("brings a root of this cluster's own for trust domain %s; let its Cluster object at the introducer name the roots of that cluster alone", d)
 		case !rule.TrustsDomain(d):
 			return fmt.Errorf("its trust domain %s is none of spec.introduces.trustDomains of its introducer's Cluster object here; add it there, if the introducer may bring it", d)
 		}
@@ -93,13 +97,35 @@ func (h *Heard) checkTrust(rule *catalog.Introduces, c *catalog.Cluster) error {
 	return nil
 }
 
+// ownRoots tells whether all of a cluster's roots are this cluster's own, and whether any is.
+func (h *Heard) ownRoots(c *catalog.Cluster) (all, any bool) {
+	if c.Trust.Roots == "" {
+		return false, false
+	}
+	anchors, err := h.cfg.Anchors()
+	if err != nil {
+		return false, false // its handshakes fail, too
+	}
+	all = true
+	for block := range blocks(c.Trust.Roots) {
+		own := strings.Contains(string(anchors), block)
+		all, any = all && own, any || own
+	}
+	return all, any
+}
+
+// blocks are the certificates of roots that the validator wrote.
+func blocks(roots string) iter.Seq[string] {
+	const end = "-----END CERTIFICATE-----\n"
+	return strings.SplitAfterSeq(strings.TrimSuffix(roots, "\n"), end)
+}
+
 // hasRoots tells whether a cluster has all roots of another one.
 func hasRoots(c, of *catalog.Cluster) bool {
 	if c.Trust.Roots == "" || of.Trust.Roots == "" {
 		return c.Trust.Roots == of.Trust.Roots
 	}
-	const end = "-----END CERTIFICATE-----\n"
-	for block := range strings.SplitAfterSeq(of.Trust.Roots, end) { // the validator wrote them
+	for block := range blocks(of.Trust.Roots) {
 		if !strings.Contains(c.Trust.Roots, block) {
 			return false
 		}
@@ -133,13 +159,16 @@ func (h *Heard) checkGateways(c *catalog.Cluster) error {
 }
 
 // clusterOf is an introduced cluster as an object. Its lease and its ramp are those of the introducer here.
-// Without a word on trust it is held to this cluster's own roots and trust domain.
+// With this cluster's own trust domain or without a word on trust it is held to this cluster's own roots and trust domain.
 func (h *Heard) clusterOf(i *introducer, in *introduced) *catalog.Cluster {
 	c := *in.object
 	c.IntroducedBy, c.Source = i.object.Name, catalog.Source{From: "the introduction by " + i.object.Name}
 	c.StaleAfter, c.RampUp = i.object.StaleAfter, i.object.RampUp
 	if own, _ := h.cfg.Domains(); c.Trust.Domain == "" && len(own) > 0 {
 		c.Trust.Domain = own[0]
+	}
+	if same, _ := h.ownRoots(&c); same {
+		c.Trust.Roots = "" // those of this cluster, also of its next ones
 	}
 	return &c
 }

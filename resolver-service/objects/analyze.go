@@ -30,7 +30,7 @@ func (s *Server) Analyze(ctx context.Context, req *v1alpha1.AnalyzeRequest) (*v1
 	}
 	objects := objectsOf(writes)
 	var run func() []analysis.Finding
-	err = s.topology.Inspect(ctx, changeOf(writes), func(facts topology.Facts) {
+	err = s.topology.Inspect(ctx, s.feed.changeOf(writes), func(facts topology.Facts) {
 		if len(writes) == 0 {
 			objects = slices.Collect(facts.Objects())
 		}

@@ -38,7 +38,7 @@ func (s *Server) change(ctx context.Context, writes []configstore.Write, how app
 		return nil, s.explain(untouched(err))
 	}
 	answer := &v1alpha1.ApplyResponse{Results: p.results, Warnings: s.warnings(writes)}
-	change := changeOf(p.writes)
+	change := s.feed.changeOf(p.writes)
 	if err := s.try(ctx, change, objectsOf(writes), answer); err != nil {
 		return nil, err
 	}

@@ -33,15 +33,20 @@ func objectsOf(writes []configstore.Write) (objects []catalog.Object) {
 	return objects
 }
 
-func changeOf(writes []configstore.Write) (c topology.ObjectChange) {
+// changeOf is what writes would change, with what derives from them.
+func (f *Feed) changeOf(writes []configstore.Write) topology.ObjectChange {
+	var c configstore.Change
 	for _, w := range writes {
 		if w.Object != nil {
-			addTo(&c, w.Object, time.Now())
+			c.Objects = append(c.Objects, configstore.Stored{Object: w.Object})
 		} else {
-			c.Delete = append(c.Delete, w.Delete)
+			c.Deleted = append(c.Deleted, w.Delete)
 		}
 	}
-	return c
+	if f.foresee != nil {
+		f.foresee(&c)
+	}
+	return *topologyChange(c, time.Now())
 }
 
 // try adds to an answer what a change would alter, and warnings about what is written.

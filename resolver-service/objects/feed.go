@@ -33,7 +33,9 @@ type Feed struct {
 	taking sync.Mutex // held while the topology is told something
 	// derive adds derived objects to each change of written ones; nil: none. taking is held meanwhile.
 	derive func(*configstore.Change)
-	synced bool // the full set is in; taking guards it
+	// foresee is derive for a change that is not made.
+	foresee func(*configstore.Change)
+	synced  bool // the full set is in; taking guards it
 
 	sources <-chan struct{} // nil: nothing to wait for
 	ending  <-chan struct{} // closed when Run must end
@@ -56,8 +58,11 @@ func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *F
 // the sources. Instances has its value earlier. Call it before Run.
 func (f *Feed) After(sources <-chan struct{}) { f.sources = sources }
 
-// Deriving has derive add derived objects to each change of written ones. Call it before Run.
-func (f *Feed) Deriving(derive func(*configstore.Change)) { f.derive = derive }
+// Deriving has derive add derived objects to each change of written ones, and foresee to each that is
+// not made. Call it before Run.
+func (f *Feed) Deriving(derive, foresee func(*configstore.Change)) {
+	f.derive, f.foresee = derive, foresee
+}
 
 // Run follows the store until ctx ends, and then returns nil, or until the store is closed.
 func (f *Feed) Run(ctx context.Context) error {

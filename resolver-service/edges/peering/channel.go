@@ -149,10 +149,11 @@ func (c *channel) failed(by *catalog.Cluster, err error) {
 	if !c.primary {
 		return
 	}
+	c.link.failures.Add(1)
 	news := c.link.status.failed(by, err)
 	c.link.recheckLease()
 	if news {
-		c.link.warn("peer unreachable; retrying, and its last state stands until its lease ends", "peer", c.link.cluster, "err", err)
+		c.link.attemptFailed("peer unreachable; retrying, and its last state stands until its lease ends", "peer", c.link.cluster, "err", err)
 	}
 }
 

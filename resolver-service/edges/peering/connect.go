@@ -163,7 +163,7 @@ func (r *dialRace) finish(a attempt) *gatewayConn {
 		return &gatewayConn{a.conn, at}
 	}
 	if r.gateways.failed(at, a.err) {
-		r.link.warn("gateway of a peer is not reached", "peer", r.link.cluster, "gateway", at.address, "err", a.err)
+		r.link.attemptFailed("gateway of a peer is not reached", "peer", r.link.cluster, "gateway", at.address, "err", a.err)
 	}
 	r.connectFailed(a.err)
 	n.failures++

@@ -20,8 +20,9 @@ const many = 32
 const (
 	restAfter  = time.Minute      // after the last use
 	pollPause  = 5 * time.Minute  // between two polls
-	retryPause = 30 * time.Second // after a poll in which nothing was heard, of a peer that never was
+	retryPause = 30 * time.Second // after the first poll in which nothing was heard, of a peer that never was; then twice as long each
 	pollWithin = 15 * time.Second // a poll ends at the latest
+	pollTries  = 2                // or once so many attempts have failed at all gateways
 	newsWithin = 5 * time.Second  // of this cluster, that a peer at rest is told at all
 	tellWithin = 8 * time.Second  // that a peer which rests is told that it is to poll
 )
@@ -42,6 +43,8 @@ type rest struct {
 	poll     time.Time // when the next poll begins, of one that rests
 	due      bool      // the timer has fired: a poll is to begin or, of one, to end
 	complete bool      // the peer has told all since the link last connected
+	silent   int       // polls since that happened last
+	failures uint32    // of the link, before the poll
 	again    bool      // the peer has said, during a poll, that it exports something else
 }
 
@@ -67,9 +70,10 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 	case used:
 	case r.phase == resting && r.due:
 		l.setPhase(polling)
+		r.failures = l.failures.Load()
 		r.timer.Reset(pollWithin)
 		return l.startChannels(ctx, object)
-	case r.phase == polling && (r.complete || r.due):
+	case r.phase == polling && (r.complete || r.due || l.failures.Load()-r.failures >= pollTries):
 		l.beginRest(ctx, chans)
 	case r.phase == awake && r.complete && l.reported == topology.Fresh:
 		if left := restAfter - now.Sub(r.used); !r.used.IsZero() && left > 0 {
@@ -89,6 +93,9 @@ func (l *link) setPhase(next phase) {
 		rests = uint32((pollPause + pollWithin).Milliseconds())
 	}
 	l.restsMs.Store(rests)
+	if next == awake {
+		l.quiet.Store(false)
+	}
 	l.status.setResting(next != awake)
 }
 
@@ -96,10 +103,13 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 	chans.stop()
 	l.lease.rest()
 	l.setPhase(resting)
-	pause := retryPause
-	if !l.rest.complete {
+	pause := live.Backoff(retryPause, pollPause, l.rest.silent)
+	if l.rest.silent++; l.rest.complete {
+		l.rest.silent = 0
+	} else {
 		l.tellSilent(ctx)
 	}
+	l.quiet.Store(l.rest.silent > 0)
 	if l.mirror.synced {
 		pause = pollPause
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
@@ -111,6 +121,13 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 	if l.rest.again {
 		l.rest.again = false
 		l.pollWhenTold()
+	}
+}
+
+// attemptFailed logs that of an attempt to connect, unless the link rests and its last poll failed, too.
+func (l *link) attemptFailed(text string, args ...any) {
+	if !l.quiet.Load() {
+		l.warn(text, args...)
 	}
 }
 

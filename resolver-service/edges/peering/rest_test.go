@@ -1,7 +1,9 @@
 package peering
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +101,42 @@ func TestAPeerThatIsLostWhileItsLinkRests(t *testing.T) {
 		if p := west.peer("north"); p.GetLapses() != 0 || p.GetError() != "" {
 			t.Errorf("back: %v", p)
 		}
+	})
+}
+
+// TestPeersThatNeverWereCostLittle: most of what a hub introduces may be down, or not there yet. They are
+// found all the same.
+func TestPeersThatNeverWereCostLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		west, _ := restful(t)
+		const count = 20
+		all, _ := west.clusters.Load()
+		all = slices.Clone(all)
+		for i := range count {
+			all = append(all, reaches(fmt.Sprint("south-", i), 10*time.Second, fmt.Sprintf("south-%d-gw:15443", i)))
+		}
+		for _, c := range all[2:] {
+			west.put(c)
+		}
+		west.clusters.Store(all)
+		lines := func() (n int) {
+			for _, e := range west.events.After(0, time.Time{}) {
+				if strings.Contains(fmt.Sprint(e.Fields), "south-") {
+					n += e.Count
+				}
+			}
+			return n
+		}
+		time.Sleep(time.Hour)
+		made, logged := west.net.Made(), lines()
+		time.Sleep(time.Hour)
+		made, logged = west.net.Made()-made, lines()-logged
+		if least, most := uint64(count*11), uint64(count*16*2*pollTries); made < least || made > most || logged != 0 {
+			t.Errorf("in the second hour %d connections to %d peers that never were, and %d lines of log; want %d to %d, and none", made, count, logged, least, most)
+		}
+		south := newSite(t, west.net, "south-0", exported("orders"), reaches("west", 0, "west-gw:15443"))
+		south.serve("south-0-gw")
+		west.takes(pollPause+time.Minute, "south-0 at rest", func() bool { return west.peer("south-0").GetExports() == 1 })
 	})
 }
 

@@ -49,6 +49,18 @@ func (r *Rules) Direct(a netip.AddrPort) error {
 	return nil
 }
 
+// Elsewhere returns an error for an address that no gateway of another cluster has, by the word of a
+// third one.
+func (r *Rules) Elsewhere(a netip.AddrPort) error {
+	if err := catalog.CheckAddress(a); err != nil {
+		return err
+	}
+	if r.Listens(a) || (catalog.LoopbackAddress(a.Addr()) || r.Local(a.Addr())) && (r == nil || !r.Loopback) {
+		return fmt.Errorf("address %s is of this machine, and so of this cluster; if a gateway of that cluster is meant to be there, write a Cluster object for it here", a)
+	}
+	return nil
+}
+
 // Exported returns an error for an address that no instance of an exported app can have. That
 // includes the errors of Instance.
 func (r *Rules) Exported(a netip.AddrPort) error {

@@ -120,6 +120,33 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestNoGatewayOfAnotherClusterIsHere by the word of a third one, but where all clusters are on one machine.
+func TestNoGatewayOfAnotherClusterIsHere(t *testing.T) {
+	for _, c := range []struct {
+		address           string
+		refused, loopback string // what the refusals say, the second with Rules.Loopback
+	}{
+		{"10.0.0.6:22", anywhere, anywhere},
+		{"10.0.0.5:22", "of this machine", anywhere},
+		{"[::ffff:10.0.0.5]:22", "of this machine", anywhere},
+		{"[2001:db8::5]:22", "of this machine", anywhere},
+		{"127.0.0.1:22", "of this machine", anywhere},
+		{"[::1]:22", "of this machine", anywhere},
+		{"[64:ff9b::7f00:1]:22", "of this machine", anywhere},
+		{"10.0.0.5:15443", "of this machine", "of this machine"},
+		{"127.0.0.1:15443", "of this machine", "of this machine"},
+		{"0.0.0.0:22", "names no host", "names no host"},
+		{"169.254.169.254:80", "link-local", "link-local"},
+	} {
+		for loopback, want := range map[bool]string{false: c.refused, true: c.loopback} {
+			err := (&Rules{Loopback: loopback, Listeners: listeners("0.0.0.0:15443"), Host: host(t)}).Elsewhere(netip.MustParseAddrPort(c.address))
+			if (err == nil) != (want == anywhere) || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, loopback %t: %v, want %q", c.address, loopback, err, want)
+			}
+		}
+	}
+}
+
 func TestTheHostsAddressesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads int
