@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,14 +90,30 @@ func accepts(t testing.TB, id *identity.Source, clusters ...string) *west {
 	return w
 }
 
-// cut breaks every connection off.
-func (w *west) cut() {
+// cut breaks every connection off, and waits until none of their tunnels counts any more: a stream that is
+// opened before that fails, whichever way it is cut.
+func (w *west) cut(t testing.TB) {
+	t.Helper()
+	had := w.tunnels()
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, conn := range w.conns {
 		conn.Close()
 	}
 	w.conns = nil
+	w.mu.Unlock()
+	eventually(t, "no tunnel that was cut", func() bool {
+		return !slices.ContainsFunc(w.tunnels(), func(i *inward) bool { return slices.Contains(had, i) })
+	})
+}
+
+// tunnels are those of all clusters.
+func (w *west) tunnels() (all []*inward) {
+	w.Accepter.mu.Lock()
+	defer w.Accepter.mu.Unlock()
+	for _, of := range w.accepted {
+		all = append(all, of.tunnels...)
+	}
+	return all
 }
 
 // dials is a cluster that dials west, and echoes what comes by its tunnels.

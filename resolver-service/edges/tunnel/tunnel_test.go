@@ -35,7 +35,7 @@ func TestATunnelThatIsCutIsMadeAnew(t *testing.T) {
 		if err := w.echo("north"); err != nil {
 			t.Fatal(err)
 		}
-		w.cut()
+		w.cut(t)
 		if err := w.echo("north"); err != nil { // it waits for the next
 			t.Errorf("right after a tunnel was cut: %v", err)
 		}
@@ -147,7 +147,7 @@ func TestEachReplicaGetsATunnel(t *testing.T) {
 		return true
 	}
 	eventually(t, "a tunnel to each", each)
-	replicas[1].cut()
+	replicas[1].cut(t)
 	eventually(t, "the one that was cut", each)
 	for range 2 {
 		old, next := replicas[0], replica()
