@@ -32,8 +32,6 @@ type credential struct {
 	rootsChanged func()
 }
 
-// Insecure tells whether plain text was configured. Then there is no identity, no peer is
-// checked, and every caller counts as allowed.
 // Changed returns a channel that is closed once there are other credentials or roots than now.
 // Without an identity it stays open.
 func (c *credential) Changed() <-chan struct{} {
@@ -41,6 +39,8 @@ func (c *credential) Changed() <-chan struct{} {
 	return changed
 }
 
+// Insecure tells whether plain text was configured. Then there is no identity, no peer is
+// checked, and every caller counts as allowed.
 func (c *credential) Insecure() bool { return c.origin == nil }
 
 // ID is the current identity; false before the first one, and when insecure.

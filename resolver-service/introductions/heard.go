@@ -109,6 +109,10 @@ func (h *Heard) Add(c *configstore.Change) {
 
 // Foresee adds to a change of written objects, which is not made, what would derive from it.
 func (h *Heard) Foresee(c *configstore.Change) {
+	isCluster := func(key catalog.Key) bool { return key.Kind == catalog.KindCluster }
+	if !slices.ContainsFunc(c.Objects, func(o configstore.Stored) bool { return isCluster(o.Object.Key()) }) && !slices.ContainsFunc(c.Deleted, isCluster) {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	then := &Heard{

@@ -98,7 +98,7 @@ func (h *Heard) checkTrust(rule *catalog.Introduces, c *catalog.Cluster) error {
 }
 
 // ownRoots tells whether all of a cluster's roots are this cluster's own, and whether any is.
-func (h *Heard) ownRoots(c *catalog.Cluster) (all, any bool) {
+func (h *Heard) ownRoots(c *catalog.Cluster) (all, some bool) {
 	if c.Trust.Roots == "" {
 		return false, false
 	}
@@ -109,9 +109,9 @@ func (h *Heard) ownRoots(c *catalog.Cluster) (all, any bool) {
 	all = true
 	for block := range blocks(c.Trust.Roots) {
 		own := strings.Contains(string(anchors), block)
-		all, any = all && own, any || own
+		all, some = all && own, some || own
 	}
-	return all, any
+	return all, some
 }
 
 // blocks are the certificates of roots that the validator wrote.

@@ -20,7 +20,7 @@ type exportTables struct {
 
 func newExportTables(ns *nodes, as *actors) *exportTables {
 	return &exportTables{
-		nodes: ns, actors: as, peers: map[PeerKey]*PeerView{}, telling: telling{next: never, late: map[*node]struct{}{}},
+		nodes: ns, actors: as, peers: map[PeerKey]*PeerView{}, telling: telling{next: never, late: map[*node]*exportableInstances{}},
 		gateway: &catalog.GatewayTable{Domain: ns.cfg.Domain, Kubernetes: ns.cfg.Kubernetes, Cluster: ns.cfg.Cluster},
 	}
 }
@@ -146,8 +146,9 @@ func (x *exportTables) backendEdits(touched map[*node]struct{}) []catalog.Edit[*
 				edits = append(edits, catalog.Edit[*catalog.Backend]{App: n.app, Remove: true})
 			}
 		default:
-			ready := x.exportable(now)
-			tokens, versioned := x.exportableOf(now).names()
+			of := x.exportableOf(now)
+			ready := of.ready
+			tokens, versioned := of.names()
 			if had && slices.Equal(old.Instances, ready) && slices.Equal(old.Versioned, versioned) {
 				continue
 			}

@@ -47,28 +47,27 @@ func unlike(a, b []string) (n int) {
 
 // telling is what peers know a little less of than is so, for now.
 type telling struct {
-	now, next time.Duration // as Change.Now; when the first of them is due
-	late      map[*node]struct{}
+	now, next time.Duration                  // as Change.Now; when the first of them is due
+	late      map[*node]*exportableInstances // what is so, and misses nothing of what was told
 }
 
 // told is what peers without the addresses of an app's instances are to be told of it now.
 func (x *exportTables) told(n *node) *toldInstances {
-	now := &toldInstances{x.exportableOf(n), n.draining, x.telling.now}
-	switch old := n.told; {
-	case old != nil && x.saved != nil, // while Try looks ahead, none of this changes
-		old != nil && old.exportableInstances == now.exportableInstances && old.draining == now.draining:
+	is, old, t := x.exportableOf(n), n.told, &x.telling
+	switch {
+	case old != nil && (x.saved != nil || old.exportableInstances == is && old.draining == n.draining || t.late[n] == is):
+		return old // also while Try looks ahead, when none of this changes
+	case x.saved == nil && old != nil && t.now < old.at+tellEvery && !old.misses(is):
+		t.late[n] = is
+		t.next = min(t.next, old.at+tellEvery)
 		return old
-	case x.saved != nil:
-		return now
-	case old != nil && now.at < old.at+tellEvery && !old.misses(now.exportableInstances):
-		x.telling.late[n] = struct{}{}
-		x.telling.next = min(x.telling.next, old.at+tellEvery)
-		return old
-	default:
-		delete(x.telling.late, n)
-		n.told = now
-		return now
 	}
+	now := &toldInstances{is, n.draining, t.now}
+	if x.saved == nil {
+		delete(t.late, n)
+		n.told = now
+	}
+	return now
 }
 
 // advance has peers told what is due.

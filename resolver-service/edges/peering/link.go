@@ -51,8 +51,8 @@ type link struct {
 	// subscriptions is that of Links.
 	subscriptions func(cluster string) (streams int, since time.Time, restsMs uint32)
 	restsMs       atomic.Uint32 // that the peer is told; 0 while the link does not rest
-	failures      atomic.Uint32 // attempts of the primary channel that failed
-	quiet         atomic.Bool   // the link rests, and nothing was heard in its last poll
+	failures      atomic.Uint32 // attempts of the primary channel that failed, since the latest poll began
+	polled        atomic.Uint32 // polls in a row in which nothing was heard; 0 while the link does not rest
 	status        linkStatus
 	freshness     freshness
 

@@ -43,8 +43,6 @@ type rest struct {
 	poll     time.Time // when the next poll begins, of one that rests
 	due      bool      // the timer has fired: a poll is to begin or, of one, to end
 	complete bool      // the peer has told all since the link last connected
-	silent   int       // polls since that happened last
-	failures uint32    // of the link, before the poll
 	again    bool      // the peer has said, during a poll, that it exports something else
 }
 
@@ -70,10 +68,10 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 	case used:
 	case r.phase == resting && r.due:
 		l.setPhase(polling)
-		r.failures = l.failures.Load()
+		l.failures.Store(0)
 		r.timer.Reset(pollWithin)
 		return l.startChannels(ctx, object)
-	case r.phase == polling && (r.complete || r.due || l.failures.Load()-r.failures >= pollTries):
+	case r.phase == polling && (r.complete || r.due || l.failures.Load() >= pollTries):
 		l.beginRest(ctx, chans)
 	case r.phase == awake && r.complete && l.reported == topology.Fresh:
 		if left := restAfter - now.Sub(r.used); !r.used.IsZero() && left > 0 {
@@ -94,7 +92,7 @@ func (l *link) setPhase(next phase) {
 	}
 	l.restsMs.Store(rests)
 	if next == awake {
-		l.quiet.Store(false)
+		l.polled.Store(0)
 	}
 	l.status.setResting(next != awake)
 }
@@ -103,13 +101,13 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 	chans.stop()
 	l.lease.rest()
 	l.setPhase(resting)
-	pause := live.Backoff(retryPause, pollPause, l.rest.silent)
-	if l.rest.silent++; l.rest.complete {
-		l.rest.silent = 0
+	pause := live.Backoff(retryPause, pollPause, int(l.polled.Load()))
+	if l.rest.complete {
+		l.polled.Store(0)
 	} else {
+		l.polled.Add(1)
 		l.tellSilent(ctx)
 	}
-	l.quiet.Store(l.rest.silent > 0)
 	if l.mirror.synced {
 		pause = pollPause
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
@@ -126,7 +124,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 
 // attemptFailed logs that of an attempt to connect, unless the link rests and its last poll failed, too.
 func (l *link) attemptFailed(text string, args ...any) {
-	if !l.quiet.Load() {
+	if l.polled.Load() == 0 {
 		l.warn(text, args...)
 	}
 }
