@@ -20,6 +20,8 @@ func (v clusterValidator) introductions(spec *v1alpha1.ClusterSpec, c *catalog.C
 			v.refuse(path, "is for a cluster that others can reach at its gateways, as this one does", "leave it out: a guest, or a cluster with a tunnel, takes a Cluster object of its own in each cluster")
 		} else if len(spec.GetGateways()) == 0 && !v.there("spec.gateways") {
 			v.refuse(path, "is for a cluster with gateways, at which others reach it", "write the gateways beside it, or leave it out")
+		} else if spec.GetTrust().GetRoots() != "" && spec.GetTrust().GetDomain() == "" {
+			v.refuse(path, "is for a cluster with a trust domain, since nobody takes roots from another that would count for all", "write spec.trust.domain beside its roots, or leave it out")
 		}
 		s := v.selector(path, m.Names, m.Labels)
 		c.IntroduceTo = &s

@@ -93,6 +93,18 @@ func (p *peers) trusted() []Trusted {
 	return all
 }
 
+// PeerRoots returns the SHA-256 of the roots that a peer's Cluster object names, in hexadecimal.
+func (s *Source) PeerRoots(cluster string) (all []string) {
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	if t := s.peers.trusts[cluster]; t != nil {
+		for _, root := range t.listed() {
+			all = append(all, root.Fingerprint)
+		}
+	}
+	return all
+}
+
 // RootsOf returns the roots in a Cluster's spec, or none if they are unusable.
 func RootsOf(cluster string, said catalog.Trust) []Trusted {
 	return newTrust("", cluster, said).listed()

@@ -25,7 +25,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/edge"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/xds"
-	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/guests"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 	"github.com/isthmus-mesh/isthmus/tracing/otlp"

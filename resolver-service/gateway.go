@@ -22,10 +22,10 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/gateway/relay"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/tunnel"
-	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
-	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/guests"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/rotation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
-	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
 )
 
 // ingress is the edge of other clusters: the gateway, its listeners of single apps, and the

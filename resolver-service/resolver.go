@@ -26,6 +26,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits/bounded"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
 )
 
@@ -61,7 +62,7 @@ func (s *Service) buildResolver() (err error) {
 	cfg := stream.Config{
 		Operators: s.access.Operators, Snapshot: s.cfg.snapshot(), Settled: s.sources.settled, Peer: s.links.Describe,
 		Destinations: s.destinations, Delegates: s.cfg.delegates(), Clock: s.sources.clock, Source: s.cfg.source, Events: s.events.Logger(),
-		Refusal: s.feed.Refusal, Roots: s.peerRoots, Alone: s.alone,
+		Refusal: s.feed.Refusal, Roots: s.identity.PeerRoots, Alone: s.alone,
 		Hangup: r.hangup, Unreachable: s.links.SetUnreachable, Calls: s.callReport, Gone: s.calling.Gone, Went: s.calling.Went, Cluster: s.cfg.Cluster, Faults: s.health.Faults,
 	}
 	if s.listeners.TCP("gateway") != nil { // otherwise it may have no way to instances, and can't tell
@@ -80,7 +81,7 @@ func (s *Service) buildResolver() (err error) {
 		}
 	}
 	r.objects = objects.NewServer(objects.Config{
-		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Listens: s.destinations.Listens,
+		Cluster: s.cfg.Cluster, Domain: catalog.Domain(s.cfg.Domain), Store: s.cfg.Store.Name(), Service: analysis.Service{Listens: s.destinations.Listens, Absent: s.heard.Absent},
 		PreferZone: s.cfg.preferZone(),
 	}, s.store, s.feed, s.topology, s.log)
 	if s.cfg.Replicas != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/rotation"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox/servers/serverstest"
 )
 

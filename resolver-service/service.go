@@ -28,14 +28,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/peering"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 	"github.com/isthmus-mesh/isthmus/resolver-service/events"
-	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
-	"github.com/isthmus-mesh/isthmus/resolver-service/introductions"
-	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/limits"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/guests"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/introductions"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/rotation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/objects"
 	"github.com/isthmus-mesh/isthmus/resolver-service/policies/keeper"
 	"github.com/isthmus-mesh/isthmus/resolver-service/process"
-	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology/destination"
 	"github.com/isthmus-mesh/isthmus/tracing"
@@ -308,7 +308,7 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 		core.Start("guests", s.guests.Run)
 	}
 	core.Start("introductions", s.heard.Run)
-	core.Start("rules of introductions", s.reconsider)
+	core.Start("rules of introductions", func(ctx context.Context) error { return s.heard.Follow(ctx, s.identity.Changed) })
 	core.Start("peers", func(ctx context.Context) error {
 		if s.identity.Wait(ctx) != nil {
 			return nil // ctx has ended
@@ -342,21 +342,6 @@ func (s *Service) startCore(ctx context.Context, core *process.Group) error {
 	core.Start("files", func(ctx context.Context) error { return s.files.Run(ctx, s.cfg.unusableFiles, s.log) })
 	core.Start("revision", func(ctx context.Context) error { return s.age.Run(ctx, s.topology.Revision) })
 	return nil
-}
-
-// reconsider has introductions judged anew by each certificate and bundle of roots of this service.
-func (s *Service) reconsider(ctx context.Context) error {
-	for {
-		changed := s.identity.Changed()
-		if err := s.heard.Reconsider(); err != nil {
-			return ended(ctx, err)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // ended is err, unless it only says that ctx has ended.

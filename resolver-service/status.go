@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
-	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/stream"
 )
 
@@ -126,16 +125,6 @@ func (s *Service) addTrust(answer *v1alpha1.StatusResponse) {
 		}
 		answer.Trust = append(answer.Trust, w)
 	}
-}
-
-// peerRoots are the SHA-256 of the roots that a Cluster object names, in hexadecimal.
-func (s *Service) peerRoots(cluster string) (all []string) {
-	for _, t := range s.identity.Trusted() {
-		if t.Use == identity.PeerRoot && t.Cluster == cluster && t.Fingerprint != "" {
-			all = append(all, t.Fingerprint)
-		}
-	}
-	return all
 }
 
 // ownDomains are the trust domains of this cluster, the service's own first; none when insecure.

@@ -214,6 +214,9 @@ func clusterSpec(s *schema) {
 		Rule:    "!has(self.introduceTo) || !has(self.tunnel) && has(self.gateways) && self.gateways.size() > 0",
 		Message: "introduceTo is for a cluster that others can reach at its gateways, as this one does; write its gateways, and no tunnel, or leave introduceTo out",
 	}, rule{
+		Rule:    "!has(self.introduceTo) || !has(self.trust) || !has(self.trust.roots) || self.trust.roots == '' || has(self.trust.domain) && self.trust.domain != ''",
+		Message: "introduceTo is for a cluster with a trust domain, since nobody takes roots from another that would count for all; write spec.trust.domain beside its roots, or leave introduceTo out",
+	}, rule{
 		Rule:    "!has(self.introduces) || !has(self.guest)",
 		Message: "introduces is not for a guest, which gets calls and says nothing of other clusters; leave it out, or guest",
 	})

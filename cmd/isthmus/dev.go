@@ -14,8 +14,8 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/laptop"
 	"github.com/isthmus-mesh/isthmus/internal/show"
-	"github.com/isthmus-mesh/isthmus/resolver-service/guests"
-	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/guests"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/invitation"
 )
 
 func newDev(c *connection) *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/cmd/isthmus/internal/client"
 	"github.com/isthmus-mesh/isthmus/internal/atomicfile"
 	"github.com/isthmus-mesh/isthmus/internal/show"
-	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/invitation"
 )
 
 func newLink(c *connection) *cobra.Command {

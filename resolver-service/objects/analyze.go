@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -34,7 +33,7 @@ func (s *Server) Analyze(ctx context.Context, req *v1alpha1.AnalyzeRequest) (*v1
 		if len(writes) == 0 {
 			objects = slices.Collect(facts.Objects())
 		}
-		run = analysis.Run(facts, s.listens, slices.Values(objects))
+		run = analysis.Run(facts, s.cfg.Service, slices.Values(objects))
 	})
 	if err != nil {
 		return nil, s.untried(err)
@@ -47,8 +46,6 @@ func (s *Server) Analyze(ctx context.Context, req *v1alpha1.AnalyzeRequest) (*v1
 	answer.LeftOut = uint32(len(findings) - len(answer.Findings))
 	return answer, nil
 }
-
-func (s *Server) listens(a netip.AddrPort) bool { return s.cfg.Listens != nil && s.cfg.Listens(a) }
 
 // warn adds to an answer the warnings among findings. Notes are left to isthmus analyze: what is
 // written may well come before what it names.

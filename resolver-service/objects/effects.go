@@ -53,7 +53,7 @@ func (f *Feed) changeOf(writes []configstore.Write) topology.ObjectChange {
 func (s *Server) try(ctx context.Context, c topology.ObjectChange, written []catalog.Object, answer *v1alpha1.ApplyResponse) error {
 	var findings func() []analysis.Finding
 	effects, err := s.topology.Try(ctx, c, func(facts topology.Facts) {
-		findings = analysis.Run(facts, s.listens, slices.Values(written))
+		findings = analysis.Run(facts, s.cfg.Service, slices.Values(written))
 	})
 	if err != nil {
 		return s.untried(err)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/resolver-service/objects/analysis"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -30,8 +30,7 @@ type Config struct {
 	Store   string // name of the store in errors
 	// PreferZone tells whether callers prefer their own zone by default.
 	PreferZone bool
-	// Listens tells whether the service itself listens on an address.
-	Listens func(netip.AddrPort) bool
+	Service    analysis.Service
 }
 
 // Server is the service Objects. The gRPC server checks the callers.

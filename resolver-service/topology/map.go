@@ -56,7 +56,7 @@ func (v Inventory) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 			return
 		}
 		for _, n := range g.apps {
-			m.Apps = append(m.Apps, g.onMap(n))
+			m.Apps = append(m.Apps, n.onMap(g.exportedTo(n)))
 			if n.view != nil && n.selection != nil {
 				m.Views = append(m.Views, ViewUpdate{n.app, n.view})
 			}
@@ -71,8 +71,8 @@ func (v Inventory) Map(ctx context.Context, f MapFilter) (m Map, err error) {
 	return m, err
 }
 
-func (ns *nodes) onMap(n *node) MapApp {
-	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, ns.exportedTo(n), n.versions.String()}
+func (n *node) onMap(exported []string) MapApp {
+	return MapApp{n.app, n.present(), uint32(len(n.ready)), n.own != nil, exported, n.versions.String()}
 }
 
 func (c *cluster) onMap() MapCluster { return MapCluster{c.name, c.object != nil, c.state()} }

@@ -34,7 +34,7 @@ func (q mapQuery) narrowed(m *Map) {
 		}
 	}, func(n *node) { apps[n] = struct{}{} })
 	for n := range apps {
-		m.Apps = append(m.Apps, q.onMap(n))
+		m.Apps = append(m.Apps, n.onMap(q.exportedTo(n)))
 	}
 	for name := range clusters {
 		if c := q.clusters[name]; c != nil {

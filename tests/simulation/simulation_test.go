@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +130,7 @@ func list(steps []step) string {
 // many steps.
 func run(t *testing.T, p *plan, m mutation) (done int, fault error) {
 	t.Helper()
+	defer watchSpinning(p.seed)()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(p, m)
 		w.begin(t.TempDir())
@@ -148,6 +151,42 @@ func run(t *testing.T, p *plan, m mutation) (done int, fault error) {
 		fault = w.failed()
 	})
 	return done, fault
+}
+
+// looks counts what all worlds have looked at. A world's clock stands still while any part of it is busy.
+var looks atomic.Int64
+
+// spinMost is how much time of a processor may pass from one look to the next, which takes milliseconds.
+const spinMost = time.Minute
+
+// watchSpinning ends the test with all stacks if a part of a world never comes to rest, so that its
+// clock stands still.
+func watchSpinning(seed uint64) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		seen, since := looks.Load(), processTime()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Second):
+			}
+			if now := looks.Load(); now != seen {
+				seen, since = now, processTime()
+			} else if processTime()-since > spinMost {
+				debug.SetTraceback("all")
+				panic(fmt.Sprintf("left: in seed %d a part never comes to rest", seed))
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// processTime is the time of processors that this process has used.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // most bounds how many runs are made to shrink a list of steps.

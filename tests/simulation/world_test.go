@@ -309,6 +309,7 @@ func (c *cluster) wentBack() bool { return c.forth.IsZero() || now().Sub(c.forth
 
 // look checks everything against the model once.
 func (w *world) look() {
+	looks.Add(1)
 	w.placePods()
 	synctest.Wait()
 	w.note()

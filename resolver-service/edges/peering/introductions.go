@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
-	"github.com/isthmus-mesh/isthmus/resolver-service/introductions"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/introductions"
 )
 
 // introductionPause is the least time between two messages of introductions that are sent, and that are

@@ -22,7 +22,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/api/wire"
 	"github.com/isthmus-mesh/isthmus/catalog"
-	"github.com/isthmus-mesh/isthmus/resolver-service/introductions"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/introductions"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 

@@ -52,10 +52,16 @@ func (f *Finding) String() string {
 	return fmt.Sprintf("%s: %s: %s; %s [%s]", f.Key, f.Path, f.What, f.Fix, f.Check)
 }
 
+// Service is what facts do not have of the service itself.
+type Service struct {
+	Listens func(netip.AddrPort) bool   // on an address; nil: on none
+	Absent  func(cluster string) string // why a cluster does not count that another introduces; nil: none does
+}
+
 // Analysis collects the findings of one moment.
 type Analysis struct {
 	facts    topology.Facts
-	listens  func(netip.AddrPort) bool
+	service  Service
 	findings []Finding
 
 	names    *appNames
@@ -64,10 +70,9 @@ type Analysis struct {
 }
 
 // Run checks objects against facts, and returns a function for the findings. That function takes
-// longer, and may be called once the facts are no longer valid. listens tells whether the service
-// itself listens on an address.
-func Run(facts topology.Facts, listens func(netip.AddrPort) bool, objects func(yield func(catalog.Object) bool)) func() []Finding {
-	a := &Analysis{facts: facts, listens: listens}
+// longer, and may be called once the facts are no longer valid.
+func Run(facts topology.Facts, service Service, objects func(yield func(catalog.Object) bool)) func() []Finding {
+	a := &Analysis{facts: facts, service: service}
 	for object := range objects {
 		switch o := object.(type) {
 		case *catalog.AppEndpoints:
@@ -103,7 +108,9 @@ func (a *Analysis) finish() []Finding {
 			if f.Key.Kind == catalog.KindAppEndpoints {
 				known = append(slices.Clip(known), a.own) // a route may lead to this cluster, an export not
 			}
-			f.Fix = strict.Hint(f.cluster, known, f.Fix)
+			if f.Fix = strict.Hint(f.cluster, known, f.Fix); a.service.Absent != nil {
+				f.Fix = cmp.Or(a.service.Absent(f.cluster), f.Fix)
+			}
 		}
 		all = append(all, f)
 	}
@@ -380,7 +387,7 @@ func (a *Analysis) cluster(c *catalog.Cluster) {
 		gateways = append(gateways, g.Address)
 	}
 	for _, g := range gateways {
-		if address, err := netip.ParseAddrPort(g); err == nil && c.Name != a.facts.Cluster() && a.listens(address) {
+		if address, err := netip.ParseAddrPort(g); err == nil && c.Name != a.facts.Cluster() && a.service.Listens != nil && a.service.Listens(address) {
 			a.add(c, 0, Finding{
 				Check: OwnListener, Warning: true, Path: "spec.gateways", What: fmt.Sprintf("%s is a listener of this cluster's own resolver service", g),
 				Fix: fmt.Sprintf("name the gateway of %s", c.Name),

@@ -101,6 +101,8 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 			`warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: no Cluster object has the name "esat"; did you mean "east"? [unknown-cluster]`}},
 		"a cluster that nobody knows": {selection(`{app: stock, routes: [{cluster: antarctica}]}`), []string{
 			`warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: no Cluster object has the name "antarctica"; correct the name, or write the Cluster object [unknown-cluster]`}},
+		"a cluster that another introduces in vain": {selection(`{app: stock, routes: [{cluster: asia}]}`), []string{
+			`warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: no Cluster object has the name "asia"; hub introduces asia [unknown-cluster]`}},
 		"an app that the cluster does not export": {selection(`{app: orders, routes: [{cluster: east}]}`), []string{
 			"warning AppEndpoints shop/checkout: spec.endpoints[0].routes[0].cluster: cluster east does not export shop/orders, so the route is never taken; write AppExport shop/orders there, or leave the route out [not-exported]"}},
 		"an app that the cluster exports to another caller": {selection(`{app: ledger, routes: [{cluster: east}]}`), []string{
@@ -151,9 +153,12 @@ func TestEachCheckFindsItsMistake(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			tried := decode(t, test.object)
 			var finish func() []Finding
-			listens := func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("10.9.9.9:7400") }
+			service := Service{
+				Listens: func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("10.9.9.9:7400") },
+				Absent:  func(cluster string) string { return map[string]string{"asia": "hub introduces asia"}[cluster] },
+			}
 			if err := g.Inspect(topology.ObjectChange{Put: tried}, func(facts topology.Facts) {
-				finish = Run(facts, listens, slices.Values(tried))
+				finish = Run(facts, service, slices.Values(tried))
 			}); err != nil {
 				t.Fatal(err)
 			}

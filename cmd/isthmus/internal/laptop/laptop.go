@@ -30,7 +30,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/live"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
-	"github.com/isthmus-mesh/isthmus/resolver-service/invitation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/invitation"
 )
 
 // Options say how to join.

@@ -15,7 +15,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/internal/show"
-	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/rotation"
 )
 
 // Phase is how far a rotation has come.

@@ -13,7 +13,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/identity"
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
-	"github.com/isthmus-mesh/isthmus/resolver-service/rotation"
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/rotation"
 )
 
 // world is a cluster with two replicas, two sidecars and two peers, as it shows itself.

@@ -197,6 +197,33 @@ func brief(err error) error {
 	return errors.New(catalog.Printable(catalog.Clip(err.Error(), 300)))
 }
 
+// Absent says why a cluster does not count that some introducer tells of. It is empty if it does, or
+// if none tells of it.
+func (h *Heard) Absent(name string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.derived[name] != nil {
+		return ""
+	}
+	for _, by := range h.order {
+		i := h.by[by]
+		in := i.heard[name]
+		switch {
+		case i.over[name]:
+			return fmt.Sprintf("%s introduces it beside more clusters than are taken from one; have it introduce fewer", by)
+		case in == nil:
+			continue
+		}
+		switch v, err := h.judge(i, in); v {
+		case notAccepted:
+			return fmt.Sprintf("%s introduces it, which spec.introduces of Cluster %s does not select; add its name there", by, by)
+		case refused:
+			return fmt.Sprintf("%s introduces it, which is refused: %v", by, err)
+		}
+	}
+	return ""
+}
+
 // mostProblems is how many problems of one introducer a status names.
 const mostProblems = 100
 

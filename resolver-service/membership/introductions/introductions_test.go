@@ -238,7 +238,11 @@ func TestIntroductions(t *testing.T) {
 			want: "hub", says: "1 told; 1 refused; eu-1: its trust domain eu.elsewhere is none of spec.introduces.trustDomains of its introducer's Cluster object here; add it there, if the introducer may bring it",
 		},
 		{
-			name: "roots of no trust domain", hub: []string{strings.Replace(eu, "domain: eu.corp, ", "", 1)}, west: []string{hubRule},
+			name: "roots of no trust domain", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
+				eu := *w.hub.written["eu-1"]
+				eu.Trust.Domain = "" // which no object of today says that introduces
+				w.hub.take(configstore.Change{Objects: []configstore.Stored{{Object: &eu, Revision: "2"}}})
+			},
 			want: "hub", says: "1 told; 1 refused; eu-1: brings roots and names no trust domain; write spec.trust.domain into its Cluster object at the introducer",
 		},
 		{name: "our own roots and trust domain", hub: []string{`us: {gateways: [{address: "203.0.113.3"}], introduceTo: {names: [west]}}`}, west: []string{hubRule}, want: "hub, us by hub 203.0.113.3:15443", says: "1 told; 1 taken"},
@@ -338,6 +342,7 @@ func TestIntroductions(t *testing.T) {
 			if got := w.west.says("hub"); got != row.says {
 				t.Errorf("of hub %q, want %q", got, row.says)
 			}
+			w.west.saysOfAbsent()
 			if n := w.toHub.pass(); n > 0 && !w.away {
 				t.Error("what has not changed was told again")
 			}
@@ -411,6 +416,21 @@ func (w *world) anchored(roots string) {
 	w.west.anchors = roots
 	if err := w.west.heard.Reconsider(); err != nil {
 		w.t.Error(err)
+	}
+}
+
+// saysOfAbsent holds that each cluster which is introduced and does not count has a reason, and no other has.
+func (c *cluster) saysOfAbsent() {
+	for by, i := range c.heard.by {
+		for name := range i.heard {
+			there := c.heard.derived[name] != nil || c.written[name] != nil || name == c.name
+			if why := c.heard.Absent(name); there != (why == "") {
+				c.t.Errorf("%s, by %s: it is there: %v; absent: %q", name, by, there, why)
+			}
+		}
+	}
+	if why := c.heard.Absent("nobody"); why != "" {
+		c.t.Errorf("nobody: %s", why)
 	}
 }
 

@@ -461,7 +461,7 @@ func TestMeetingsAreBounded(t *testing.T) {
 }
 
 func TestEveryReasonIsInTheDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/how-to/connect-clusters.md")
+	page, err := os.ReadFile("../../../docs/how-to/connect-clusters.md")
 	if err != nil {
 		t.Fatal(err)
 	}

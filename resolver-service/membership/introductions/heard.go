@@ -1,6 +1,7 @@
 package introductions
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -222,6 +223,22 @@ func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error
 		h.changed()
 		h.derive(touched, c)
 	})
+}
+
+// Follow derives anew by each certificate and bundle of roots of this cluster, until ctx ends. changed
+// is closed once there is another.
+func (h *Heard) Follow(ctx context.Context, changed func() <-chan struct{}) error {
+	for {
+		next := changed()
+		if err := h.Reconsider(); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // Reconsider derives anew, since this cluster's trust domains or roots are known or have changed.
