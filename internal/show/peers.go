@@ -255,6 +255,9 @@ func peerPairs(p *v1alpha1.PeerStatus, now time.Time) [][2]string {
 
 // introduces is what a peer introduces here.
 func introduces(i *v1alpha1.IntroducerStatus) string {
+	if i.GetTold() == 0 {
+		return "none so far: its Cluster objects select by spec.introduceTo who is told of them"
+	}
 	text := fmt.Sprintf("%d of %d clusters that it tells of count here", i.GetTaken(), i.GetTold())
 	for _, n := range []struct {
 		of   uint32
