@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isthmus-mesh/isthmus/api"
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -243,6 +244,15 @@ func TestWhatAPeerMayNotAnnounce(t *testing.T) {
 		west.rotation.Announced("east", old, chain(eastCA)) // what is right counts again
 		west.within("right again", func() bool { return west.shows("east").GetRefused() == "" })
 	}
+	// What another cluster introduces has no part in it.
+	west.apply(strings.Replace(trusting("north", west.Addr("gateway"), northCA.PEM()), "trust: {", "introduces: {names: [eu-1], trustDomains: [eu.corp]}, trust: {", 1))
+	err := west.heard.Hear("north", &v1alpha1.IntroductionsResponse{Cluster: "north", Put: []*v1alpha1.Introduction{{Object: api.Introduction(&catalog.Cluster{
+		Name: "eu-1", Gateways: []string{"203.0.113.2:15443"}, Trust: catalog.Trust{Domain: "eu.corp", Roots: string(next.PEM())},
+	})}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	west.within("an introduced cluster with the next root of east", func() bool { return west.peer("eu-1") != nil })
 	// A peer without a Cluster object is not kept, and one that changes its mind all the time waits.
 	west.rotation.Announced("south", old, chain(eastCA))
 	for i := range 9 {

@@ -239,7 +239,7 @@ func (s *Service) build(ctx context.Context) (err error) {
 	peers.Announcement = func() *v1alpha1.RootsAnnouncement { return s.rotation.Announcement() }
 	peers.Announced = func(cluster, roots string, by []*x509.Certificate) { s.rotation.Announced(cluster, roots, by) }
 	s.heard = introductions.NewHeard(introductions.Config{
-		Cluster: s.cfg.Cluster, Domains: s.ownDomains, Anchors: s.identity.Anchors, Reachable: s.destinations.Elsewhere, File: s.cfg.dataDir().Own("introductions"),
+		Cluster: s.cfg.Cluster, Domains: s.ownDomains, Anchors: s.identity.Anchors, Authority: s.identity.Authority, Reachable: s.destinations.Elsewhere, File: s.cfg.dataDir().Own("introductions"),
 	}, s.log)
 	s.heard.SetDeriver(s.feed)
 	s.feed.Deriving(s.heard.Add, s.heard.Foresee)

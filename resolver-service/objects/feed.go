@@ -11,6 +11,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/internal/throttle"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
@@ -24,6 +25,8 @@ type Feed struct {
 	instances live.Value[[]*catalog.AppInstance]
 	applied   live.Value[uint64] // the topology's revision after each change
 	log       *slog.Logger
+	// derivedLog has what derives from the word of others.
+	derivedLog *throttle.Log
 
 	// failedClosed has the selections that were refused when the store was first read. Their apps
 	// have empty selections in the topology until they are corrected or deleted. The follower's
@@ -49,7 +52,7 @@ type Feed struct {
 
 // NewFeed makes a feed. It starts nothing.
 func NewFeed(store configstore.Store, t *topology.Topology, log *slog.Logger) *Feed {
-	f := &Feed{topology: t, log: log, failedClosed: map[catalog.Key]bool{}, writing: map[catalog.Key]int{}, writers: map[catalog.Key]string{}}
+	f := &Feed{topology: t, log: log, derivedLog: throttle.New(log, throttle.Interval), failedClosed: map[catalog.Key]bool{}, writing: map[catalog.Key]int{}, writers: map[catalog.Key]string{}}
 	f.follower = configstore.NewFollower(store, f.take, log)
 	return f
 }
@@ -119,11 +122,11 @@ func (f *Feed) take(c configstore.Change) error {
 	now := time.Now()
 	change := topologyChange(c, now)
 	f.failClosed(c, change)
-	return f.apply(c, "objects changed in the store", change, now)
+	return f.apply(c, change, now, func(args ...any) { f.log.Info("objects changed in the store", args...) })
 }
 
-// Derive applies the objects that derive adds to an empty change, and logs them under what. Before the
-// full set is in, it applies nothing, because that set will have them.
+// Derive applies the objects that derive adds to an empty change, and logs them under what, now and
+// then. Before the full set is in, it applies nothing, because that set will have them.
 func (f *Feed) Derive(what string, derive func(*configstore.Change)) error {
 	f.taking.Lock()
 	defer f.taking.Unlock()
@@ -133,7 +136,7 @@ func (f *Feed) Derive(what string, derive func(*configstore.Change)) error {
 		return nil
 	}
 	now := time.Now()
-	return f.apply(c, what, topologyChange(c, now), now)
+	return f.apply(c, topologyChange(c, now), now, func(args ...any) { f.derivedLog.Info(what, what, args...) })
 }
 
 // topologyChange is a change for the topology.
@@ -150,13 +153,13 @@ func topologyChange(c configstore.Change, now time.Time) *topology.ObjectChange 
 
 // apply applies a change to the topology, and then to the feed; taking is held. Guests end in both by
 // one moment.
-func (f *Feed) apply(c configstore.Change, what string, change *topology.ObjectChange, now time.Time) error {
+func (f *Feed) apply(c configstore.Change, change *topology.ObjectChange, now time.Time, log func(args ...any)) error {
 	// The topology answers until it ends, and its end ends the feed.
 	revision, err := f.topology.Apply(context.Background(), topology.Change{Objects: change})
 	if err != nil {
 		return err
 	}
-	f.logOthers(c, what)
+	f.logOthers(c, log)
 	f.remember(c, now)
 	f.applied.Store(revision)
 	return nil
@@ -181,16 +184,19 @@ func (f *Feed) expect(writer string, writes []configstore.Write) (end func()) {
 }
 
 // logOthers remembers a change, and logs it where it did not come by this service but by another
-// replica, or by whatever else writes to the store. It is called before the set has the change.
-func (f *Feed) logOthers(c configstore.Change, what string) {
+// replica, or by whatever else writes to the store. It is called before the set has the change. What
+// derives from the word of others is not remembered, or they could have it push out the rest.
+func (f *Feed) logOthers(c configstore.Change, log func(args ...any)) {
 	if c.Full {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
-	add := func(key catalog.Key, result, revision string) {
-		f.note(key, result)
+	add := func(key catalog.Key, result, revision string, of configstore.Stored) {
+		if of.Object == nil || of.Object.Origin().From == "" {
+			f.note(key, result)
+		}
 		if f.writing[key] == 0 {
 			names = append(names, strings.TrimSpace(key.String()+" "+result+" "+revision))
 		}
@@ -202,13 +208,14 @@ func (f *Feed) logOthers(c configstore.Change, what string) {
 				continue // it stands in another line of its file
 			}
 		}
-		add(stored.Object.Key(), result, stored.Revision)
+		add(stored.Object.Key(), result, stored.Revision, *stored)
 	}
 	for _, key := range c.Deleted {
-		add(key, deleted, "")
+		was, _ := f.set.Get(key)
+		add(key, deleted, "", was)
 	}
 	if len(names) > 0 {
-		f.log.Info(what, "objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))
+		log("objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))
 	}
 }
 

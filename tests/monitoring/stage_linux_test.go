@@ -128,7 +128,9 @@ func (st *stage) startNorth(endpoints map[string]any) {
 	old, err := st.NewService(sandbox.ServiceOptions{Name: "isthmus-north-old", Cluster: "north", Store: map[string]any{"etcd": map[string]any{"endpoints": endpoints["endpoints"], "prefix": "north/"}}, Settings: map[string]any{"identity": identity}})
 	must(st.t, err)
 	binary := filepath.Join(st.dir("bin"), "isthmus-old")
-	out, err := exec.CommandContext(st.t.Context(), "go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=v0.9.0", "-o", binary, "../../cmd/isthmus").CombinedOutput()
+	args := append([]string{"build"}, strings.Fields(os.Getenv("SMALL"))...) // as make build does, which has compiled most of it
+	args = append(args, "-ldflags", "-s -w -X main.version=v0.9.0", "-o", binary, "../../cmd/isthmus")
+	out, err := exec.CommandContext(st.t.Context(), "go", args...).CombinedOutput()
 	if err != nil {
 		st.t.Fatalf("%v\n%s", err, out)
 	}

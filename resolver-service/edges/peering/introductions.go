@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -13,12 +14,21 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/internal/live"
+	"github.com/isthmus-mesh/isthmus/resolver-service/limits"
 	"github.com/isthmus-mesh/isthmus/resolver-service/membership/introductions"
 )
 
 // introductionPause is the least time between two messages of introductions that are sent, and that are
 // taken: each changes the trust in peers.
 const introductionPause = 200 * time.Millisecond
+
+// Introductions of one peer are read as fast as this, in clusters a second, after a first time all of
+// them. Each takes a tenth of a millisecond to be checked.
+const introductionRate = 500
+
+func newIntroductionLimiter() *rate.Limiter {
+	return rate.NewLimiter(introductionRate, introductions.MaxClusters)
+}
 
 // Introductions streams this cluster's introductions to the caller's, as differences from those
 // that it knows.
@@ -42,7 +52,7 @@ func (s *serverStream) sendIntroductions(ctx context.Context, known map[string]u
 	var told *introductions.Listing
 	for {
 		now, changed := s.cfg.Introduces.Follow()
-		if now != nil && now != told {
+		if now != nil && now != told && now.Tells(s.cluster) {
 			var put []*v1alpha1.Introduction
 			var removed []string
 			if told == nil {
@@ -172,7 +182,7 @@ func (l *hearing) take(ctx context.Context, known []*v1alpha1.KnownIntroduction)
 			return ctx.Err()
 		}
 		err = l.cfg.Heard.Hear(l.cluster, m)
-		live.Sleep(ctx, introductionPause)
+		live.Sleep(ctx, max(introductionPause, limits.Charge(l.introduced, len(m.GetPut())+len(m.GetRemoved()))))
 	}
 	return err
 }

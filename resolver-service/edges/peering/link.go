@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/identity"
@@ -58,6 +60,7 @@ type link struct {
 
 	mirror     *exportMirror
 	hears      sync.Mutex     // held while introductions are heard
+	introduced *rate.Limiter  // of introductions, in clusters
 	digest     uint64         // of the exports received last
 	reported   topology.Lease // the lease that the topology knows
 	rest       rest
@@ -81,7 +84,7 @@ func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
 		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, peerLog: peerLog{newThrottle(l.log)},
 		cluster: c.Name, pings: pingClock{time.Now()}, lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
-		mirror: newExportMirror(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
+		mirror: newExportMirror(), introduced: newIntroductionLimiter(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
 	if l.cfg.MaxKnown > 0 {
 		n.mirror.room = l.cfg.MaxKnown

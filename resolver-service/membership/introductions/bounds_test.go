@@ -3,6 +3,7 @@ package introductions
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,8 +27,10 @@ func TestOneIntroducerIsBounded(t *testing.T) {
 		m.Put = append(m.Put, said(fmt.Sprintf("c-%05d", i), "203.0.113.2:15443"))
 	}
 	m.Put = append(m.Put, said("No Name", "203.0.113.2:15443"))
-	if err := west.heard.Hear("hub", m); err != nil {
-		t.Fatal(err)
+	for part := range slices.Chunk(m.Put, MaxClusters) {
+		if err := west.heard.Hear("hub", &v1alpha1.IntroductionsResponse{Put: part}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got, want := west.says("hub"), "10005 told; 10000 taken; 5 over"; got != want {
 		t.Errorf("of hub %q, want %q", got, want)
@@ -139,4 +142,47 @@ func FuzzFile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOneMessageIsBounded holds that a message costs no more than a cluster's introductions may, however
+// often it names one.
+func TestOneMessageIsBounded(t *testing.T) {
+	w := newWorld(t)
+	w.hub.write(eu)
+	w.west.write(hubRule)
+	now, _ := w.hub.told.Follow()
+	put, _ := now.First("west", nil)
+	last := proto.CloneOf(put[0])
+	last.Object.Spec.Gateways[0].Address = "203.0.113.9:15443"
+	if n := len(read([]*v1alpha1.Introduction{put[0], put[0], last})); n != 1 {
+		t.Errorf("%d are read of one name", n)
+	}
+	if err := w.west.heard.Hear("hub", &v1alpha1.IntroductionsResponse{Put: []*v1alpha1.Introduction{put[0], last}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.west.shows(), "eu-1 by hub 203.0.113.9:15443, hub"; got != want {
+		t.Errorf("west has %q, want %q", got, want)
+	}
+	for _, m := range []*v1alpha1.IntroductionsResponse{{Put: make([]*v1alpha1.Introduction, MaxClusters+1)}, {Removed: make([]string, 2*MaxClusters+1)}} {
+		if err := w.west.heard.Hear("hub", m); err == nil {
+			t.Error("it was read")
+		}
+	}
+}
+
+// TestLabelsOfOthersChooseNobody holds that labels which one cluster gives another do not have a third tell
+// it of more.
+func TestLabelsOfOthersChooseNobody(t *testing.T) {
+	hub, third, eu9 := newCluster(t, "hub", ""), newCluster(t, "third", ""), newCluster(t, "eu-9", "")
+	hub.write(strings.Replace(hubRule, "hub: {", "third: {", 1), `asia: {gateways: [{address: "203.0.113.3"}], introduceTo: {labels: [tier=secret]}}`)
+	third.write("hub: {}", `eu-9: {gateways: [{address: "203.0.113.9"}], labels: [tier=secret], introduceTo: {names: ["*"]}}`)
+	(&link{from: third, to: hub}).pass()
+	if got, want := hub.shows(), "asia, eu-9 by third 203.0.113.9:15443, third"; got != want {
+		t.Fatalf("the hub has %q, want %q", got, want)
+	}
+	eu9.write(strings.Replace(hubRule, "eu-*", "*", 1))
+	(&link{from: hub, to: eu9}).pass()
+	if got, want := eu9.shows(), "hub"; got != want {
+		t.Errorf("eu-9 has %q, want %q", got, want)
+	}
 }

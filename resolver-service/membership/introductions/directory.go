@@ -7,11 +7,12 @@
 package introductions
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isthmus-mesh/isthmus/api"
@@ -88,13 +89,27 @@ func (d *Directory) list(clusters []*catalog.Cluster) *Listing {
 
 func introduction(c *catalog.Cluster) *v1alpha1.Introduction {
 	m := &v1alpha1.Introduction{Object: api.Introduction(c)}
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil || len(text) > api.MaxIntroduction {
+	if proto.Size(m) > api.MaxIntroduction {
 		return nil // its receivers would refuse it
 	}
-	m.Digest = xxhash.Sum64(text)
+	m.Digest = digestOf(m.Object)
 	return m
 }
+
+// digestOf tells what is introduced from anything else that somebody could make up. Its receiver counts
+// it anew, or whoever had the introducer's key once would be believed by it for ever.
+func digestOf(c *v1alpha1.Cluster) uint64 {
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(c)
+	if err != nil {
+		return 0
+	}
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// Tells tells whether a peer is told anything by it. One without a Cluster object is not, not even
+// that what it knows was taken back.
+func (l *Listing) Tells(peer string) bool { return l.find(peer).cluster != nil }
 
 // Len is how many clusters it has.
 func (l *Listing) Len() int { return len(l.entries) }
@@ -110,9 +125,16 @@ func (l *Listing) find(cluster string) entry {
 	return l.entries[at]
 }
 
-// to is the introduction for a peer; nil for none.
+// to is the introduction for a peer; nil for none. Labels that others gave it do not count.
 func (e entry) to(peer *catalog.Cluster) *v1alpha1.Introduction {
-	if e.told == nil || peer == nil || e.cluster.Name == peer.Name || !e.cluster.IntroduceTo.Selects(peer.Name, peer.Labels) {
+	if e.told == nil || peer == nil || e.cluster.Name == peer.Name {
+		return nil
+	}
+	labels := peer.Labels
+	if peer.IntroducedBy != "" {
+		labels = nil
+	}
+	if !e.cluster.IntroduceTo.Selects(peer.Name, labels) {
 		return nil
 	}
 	return e.told

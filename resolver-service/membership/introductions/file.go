@@ -89,7 +89,9 @@ func (h *Heard) save(w io.Writer) error {
 	for _, by := range h.order {
 		m := &v1alpha1.IntroductionsResponse{Cluster: by}
 		for _, in := range h.by[by].heard {
-			m.Put = append(m.Put, in.said)
+			if in.err == nil { // else it is heard again, with its reason
+				m.Put = append(m.Put, in.said)
+			}
 		}
 		all = append(all, m)
 	}

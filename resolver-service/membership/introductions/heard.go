@@ -2,6 +2,7 @@ package introductions
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -24,9 +25,11 @@ type Config struct {
 	// Domains are the trust domains of this cluster, the own first, which is empty where there is no
 	// identity; false: they are not known yet. It may be called concurrently.
 	Domains func() (all []string, known bool)
-	// Anchors are this cluster's own roots, in PEM; none where there is no identity. It may be called
-	// concurrently.
-	Anchors func() ([]byte, error)
+	// Anchors are all roots of this cluster, in PEM, also those that came from others so that their
+	// sidecars are believed; none where there is no identity. Authority are those of them that its own
+	// certificate chains to. Both may be called concurrently.
+	Anchors   func() ([]byte, error)
+	Authority func() (roots []byte, domain string, err error)
 	// Reachable refuses an address that no gateway of another cluster has. It may be called concurrently.
 	Reachable func(netip.AddrPort) error
 	File      string // keeps introductions; empty: none does
@@ -67,6 +70,7 @@ type introducer struct {
 // introduced is one cluster by the word of one introducer.
 type introduced struct {
 	said   *v1alpha1.Introduction
+	digest uint64           // of what was said, by this cluster's own count: see digestOf
 	object *catalog.Cluster // nil: it can't be used
 	err    error
 	size   int
@@ -87,21 +91,21 @@ func (h *Heard) SetDeriver(d Deriver) { h.deriver = d }
 func (h *Heard) Add(c *configstore.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	touched := names{}
+	touched, domains := names{}, names{}
 	all := false
 	for i := range c.Objects {
 		if object, ok := c.Objects[i].Object.(*catalog.Cluster); ok {
-			all = h.write(object.Name, object, touched) || all
+			all = h.write(object.Name, object, touched, domains) || all
 		}
 	}
 	for _, key := range c.Deleted {
 		if key.Kind == catalog.KindCluster {
-			all = h.write(key.Name, nil, touched) || all
+			all = h.write(key.Name, nil, touched, domains) || all
 		}
 	}
-	if all {
-		h.touchAll(touched)
-	}
+	h.touch(touched, func(in *introduced) bool {
+		return all || len(domains) > 0 && slices.ContainsFunc(trustDomains(in.object), func(d string) bool { return domains[d] })
+	})
 	if c.Full {
 		h.saved = nil
 	}
@@ -128,9 +132,9 @@ func (h *Heard) Foresee(c *configstore.Change) {
 
 type names map[string]bool
 
-// write takes a written object; nil: there is none any more. It tells whether any introduced cluster
-// may count or not by that.
-func (h *Heard) write(name string, object *catalog.Cluster, touched names) (all bool) {
+// write takes a written object; nil: there is none any more. It adds the trust domains of which an
+// introduced cluster may count or not by that, and tells whether any may.
+func (h *Heard) write(name string, object *catalog.Cluster, touched, domains names) (all bool) {
 	was := h.written[name]
 	touched[name] = true
 	if object != nil {
@@ -149,7 +153,20 @@ func (h *Heard) write(name string, object *catalog.Cluster, touched names) (all 
 		h.domains[d] = append(h.domains[d], name)
 	}
 	h.introduce(name, object, touched)
-	return !slices.Equal(before, now)
+	if slices.Equal(before, now) && rootsOf(was) == rootsOf(object) {
+		return false
+	}
+	for _, d := range slices.Concat(before, now) {
+		domains[d] = true
+	}
+	return name == h.cfg.Cluster
+}
+
+func rootsOf(c *catalog.Cluster) string {
+	if c == nil {
+		return ""
+	}
+	return c.Trust.Roots
 }
 
 // introduce takes the rule for an introducer from its object.
@@ -160,8 +177,8 @@ func (h *Heard) introduce(name string, object *catalog.Cluster, touched names) {
 	case i == nil && may:
 		i = &introducer{object: object, heard: map[string]*introduced{}, over: map[string]bool{}, ended: make(chan struct{})}
 		h.by[name] = i
-		for _, said := range h.saved[name].GetPut() {
-			h.put(i, said)
+		for _, in := range read(h.saved[name].GetPut()) {
+			i.put(in)
 		}
 	case i != nil && !may:
 		close(i.ended)
@@ -178,10 +195,13 @@ func (h *Heard) introduce(name string, object *catalog.Cluster, touched names) {
 	}
 }
 
-func (h *Heard) touchAll(touched names) {
+// touch adds the clusters of which which is true of what somebody said.
+func (h *Heard) touch(touched names, which func(*introduced) bool) {
 	for _, i := range h.by {
-		for cluster := range i.heard {
-			touched[cluster] = true
+		for cluster, in := range i.heard {
+			if which(in) {
+				touched[cluster] = true
+			}
 		}
 	}
 }
@@ -197,13 +217,17 @@ func (h *Heard) Known(introducer string) (known []*v1alpha1.KnownIntroduction, e
 	}
 	clear(i.over)
 	for cluster, in := range i.heard {
-		known = append(known, &v1alpha1.KnownIntroduction{Cluster: cluster, Digest: in.said.GetDigest()})
+		known = append(known, &v1alpha1.KnownIntroduction{Cluster: cluster, Digest: in.digest})
 	}
 	return known, i.ended
 }
 
 // Hear takes a message of an introducer, and returns once lookups follow. It keeps the message.
 func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error {
+	if len(m.GetPut()) > MaxClusters || len(m.GetRemoved()) > 2*MaxClusters {
+		return fmt.Errorf("a message introduces %d clusters and takes back %d; at most %d and %d are taken", len(m.GetPut()), len(m.GetRemoved()), MaxClusters, 2*MaxClusters)
+	}
+	put := read(m.GetPut()) // which takes longest, and so before changes of objects wait for it
 	return h.deriver.Derive("introduced clusters changed", func(c *configstore.Change) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -216,9 +240,9 @@ func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error
 			i.drop(name)
 			touched[name] = true
 		}
-		for _, said := range m.GetPut() {
-			h.put(i, said)
-			touched[said.GetObject().GetMetadata().GetName()] = true
+		for name, in := range put {
+			i.put(in)
+			touched[name] = true
 		}
 		h.changed()
 		h.derive(touched, c)
@@ -247,7 +271,7 @@ func (h *Heard) Reconsider() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		touched := names{}
-		h.touchAll(touched)
+		h.touch(touched, func(*introduced) bool { return true })
 		h.derive(touched, c)
 	})
 }
@@ -260,18 +284,31 @@ func (i *introducer) drop(name string) {
 	delete(i.over, name)
 }
 
-// put takes one introduction. A name that no cluster has is ignored.
-func (h *Heard) put(i *introducer, said *v1alpha1.Introduction) {
-	name := said.GetObject().GetMetadata().GetName()
-	if catalog.CheckCluster(name) != nil {
-		return
+// read reads introductions, by name: of two for one name the last counts. A name that no cluster has is
+// ignored.
+func read(all []*v1alpha1.Introduction) map[string]*introduced {
+	last := make(map[string]*v1alpha1.Introduction, len(all))
+	for _, said := range all {
+		if name := said.GetObject().GetMetadata().GetName(); catalog.CheckCluster(name) == nil {
+			last[name] = said
+		}
 	}
-	in := &introduced{said: said, size: proto.Size(said)}
-	if in.object, in.err = api.ParseIntroduction(said.GetObject()); in.err != nil {
-		in.err = brief(in.err)
-		in.said = &v1alpha1.Introduction{Object: &v1alpha1.Cluster{Metadata: &v1alpha1.Metadata{Name: name}}, Digest: said.GetDigest()}
-		in.size = proto.Size(in.said)
+	by := make(map[string]*introduced, len(last))
+	for name, said := range last {
+		in := &introduced{said: said, digest: digestOf(said.GetObject()), size: proto.Size(said)}
+		if in.object, in.err = api.ParseIntroduction(said.GetObject()); in.err != nil {
+			in.err = brief(in.err)
+			in.said = &v1alpha1.Introduction{Object: &v1alpha1.Cluster{Metadata: &v1alpha1.Metadata{Name: name}}}
+			in.size = proto.Size(in.said)
+		}
+		by[name] = in
 	}
+	return by
+}
+
+// put takes one introduction, within the bounds.
+func (i *introducer) put(in *introduced) {
+	name := in.said.GetObject().GetMetadata().GetName()
 	was := i.heard[name]
 	if was == nil && len(i.heard) >= MaxClusters || i.bytes+in.size-was.bytes() > maxBytes {
 		i.drop(name)

@@ -34,6 +34,7 @@ type cluster struct {
 	file    string
 	unknown bool   // its own trust domain
 	anchors string // its own roots, in PEM
+	signs   string // those of them that its certificate chains to
 }
 
 func newCluster(t testing.TB, name, file string) *cluster {
@@ -47,8 +48,9 @@ func (c *cluster) start() {
 	c.set = configstore.Set{}
 	c.heard = NewHeard(Config{
 		Cluster: c.name, File: c.file,
-		Domains: func() ([]string, bool) { return []string{c.name + ".example", "apps." + c.name}, !c.unknown },
-		Anchors: func() ([]byte, error) { return []byte(c.anchors), nil },
+		Domains:   func() ([]string, bool) { return []string{c.name + ".example", "apps." + c.name}, !c.unknown },
+		Anchors:   func() ([]byte, error) { return []byte(c.anchors), nil },
+		Authority: func() ([]byte, string, error) { return []byte(c.signs), c.name + ".example", nil },
 		Reachable: func(a netip.AddrPort) error {
 			if a.Addr().IsLoopback() {
 				return errors.New("loopback")
@@ -135,6 +137,9 @@ func (l *link) pass() (messages int) {
 		return 0
 	}
 	now, _ := l.from.told.Follow()
+	if !now.Tells(l.to.name) {
+		return 0
+	}
 	m := &v1alpha1.IntroductionsResponse{Cluster: l.from.name}
 	if l.told == nil {
 		by := map[string]uint64{}
@@ -259,9 +264,45 @@ func TestIntroductions(t *testing.T) {
 			}
 		}, want: euHere, says: "1 told; 1 taken"},
 		{
-			name: "a root of our own, under another trust domain", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) { w.anchored(apitest.NorthRoot + apitest.EastRoot) },
-			want: "hub", says: "1 told; 1 refused; eu-1: brings a root of this cluster's own for trust domain eu.corp; let its Cluster object at the introducer name the roots of that cluster alone",
+			name: "a root of our own, under another trust domain", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) { w.anchored(apitest.EastRoot, apitest.NorthRoot) },
+			want: "hub", says: "1 told; 1 refused; eu-1: brings the root of this cluster's own authority for trust domain eu.corp; let its Cluster object at the introducer name the roots of that cluster alone",
 		},
+		{name: "a root that sidecars here believe, which is another's", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
+			w.anchored(apitest.NorthRoot, apitest.EastRoot)
+		}, want: euHere, says: "1 told; 1 taken"},
+		{name: "a root that our own object announces", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
+			w.anchored(apitest.NorthRoot, apitest.EastRoot)
+			w.west.write(`west: {trust: {domain: west.example, roots: ROOTS}}`)
+		}, want: "hub, west", says: "1 told; 1 refused; eu-1: brings the root of this cluster's own authority for trust domain eu.corp; let its Cluster object at the introducer name the roots of that cluster alone"},
+		{name: "a root that an object has no more", hub: []string{strings.Replace(eu, "ROOT1", "ROOTS", 1)}, west: []string{hubRule, `other: {trust: {domain: eu.corp, roots: ROOTS}}`}, then: func(w *world) {
+			w.pass()
+			w.west.write(`other: {trust: {domain: eu.corp, roots: ROOT2}}`)
+		}, want: "hub, other", says: "1 told; 1 refused; eu-1: brings other roots for trust domain eu.corp than Cluster other, which has an object here; add them there first, or write a Cluster object for this one, too"},
+		{name: "a root that an object gets", hub: []string{strings.Replace(eu, "ROOT1", "ROOTS", 1)}, west: []string{hubRule, `other: {trust: {domain: eu.corp, roots: ROOT2}}`}, then: func(w *world) {
+			w.pass()
+			w.west.write(`other: {trust: {domain: eu.corp, roots: ROOTS}}`)
+		}, want: euHere + ", other", says: "1 told; 1 taken"},
+		{
+			name: "the trust domain of a guest", hub: []string{strings.Replace(eu, "eu.corp, roots: ROOT1", "k3.laptop.guest.west.example", 1)}, west: []string{hubRule},
+			want: "hub", says: "1 told; 1 refused; eu-1: its trust domain k3.laptop.guest.west.example is one of a guest of this cluster; give it another one",
+		},
+		{name: "what somebody else told with the hub's key", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
+			w.pass()
+			now, _ := w.hub.told.Follow()
+			put, _ := now.First("west", nil)
+			forged := proto.CloneOf(put[0])
+			forged.Object.Spec.Gateways[0].Address = "198.51.100.66:15443"
+			if err := w.west.heard.Hear("hub", &v1alpha1.IntroductionsResponse{Put: []*v1alpha1.Introduction{forged}}); err != nil {
+				w.t.Error(err)
+			}
+			w.toHub.told = nil
+		}, want: euHere, says: "1 told; 1 taken"},
+		{name: "the hub deletes our object", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) { w.pass(); w.hub.write("west") }, want: euHere, says: "1 told; 1 taken"},
+		{name: "a refused one, and a restart", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
+			w.hear("network: [net-1]", func(s *v1alpha1.ClusterSpec) { s.Network = "net-1" })
+			w.away = true
+			w.restart()
+		}, want: "hub"},
 		{name: "a root that was our own", hub: []string{eu}, west: []string{hubRule}, then: func(w *world) {
 			w.anchored(apitest.EastRoot)
 			w.anchored(apitest.NorthRoot)
@@ -410,10 +451,10 @@ func (w *world) hear(what string, edit func(*v1alpha1.ClusterSpec)) {
 	}
 }
 
-// anchored gives west other roots of its own.
-func (w *world) anchored(roots string) {
+// anchored gives west other roots of its own, by the first of which it signs.
+func (w *world) anchored(roots ...string) {
 	w.pass()
-	w.west.anchors = roots
+	w.west.anchors, w.west.signs = strings.Join(roots, ""), roots[0]
 	if err := w.west.heard.Reconsider(); err != nil {
 		w.t.Error(err)
 	}

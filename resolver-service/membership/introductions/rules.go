@@ -16,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/configstore"
+	"github.com/isthmus-mesh/isthmus/identity"
 )
 
 // Verdicts on a cluster that an introducer tells of.
@@ -79,12 +80,14 @@ func (h *Heard) checkTrust(rule *catalog.Introduces, c *catalog.Cluster) error {
 	same, shared := h.ownRoots(c)
 	for _, d := range trustDomains(c) {
 		switch {
+		case slices.ContainsFunc(own, func(own string) bool { return identity.IsGuestDomain(own, d) }):
+			return fmt.Errorf("its trust domain %s is one of a guest of this cluster; give it another one", d)
 		case slices.Contains(own, d) && c.Trust.Roots != "" && !same:
 			return fmt.Errorf("brings roots for trust domain %s, which is this cluster's own; give it another trust domain, or write a Cluster object for it here", d)
 		case slices.Contains(own, d):
 			continue // by this cluster's own roots
 		case shared: // it would no longer vouch for sidecars and operators here
-			return fmt.Errorf("brings a root of this cluster's own for trust domain %s; let its Cluster object at the introducer name the roots of that cluster alone", d)
+			return fmt.Errorf("brings the root of this cluster's own authority for trust domain %s; let its Cluster object at the introducer name the roots of that cluster alone", d)
 		case !rule.TrustsDomain(d):
 			return fmt.Errorf("its trust domain %s is none of spec.introduces.trustDomains of its introducer's Cluster object here; add it there, if the introducer may bring it", d)
 		}
@@ -97,7 +100,9 @@ func (h *Heard) checkTrust(rule *catalog.Introduces, c *catalog.Cluster) error {
 	return nil
 }
 
-// ownRoots tells whether all of a cluster's roots are this cluster's own, and whether any is.
+// ownRoots tells whether this cluster has all of a cluster's roots, and whether any is of its own
+// authority: its certificate chains to it, or its own Cluster object announces it. Other roots that it has
+// came from other clusters.
 func (h *Heard) ownRoots(c *catalog.Cluster) (all, some bool) {
 	if c.Trust.Roots == "" {
 		return false, false
@@ -106,10 +111,15 @@ func (h *Heard) ownRoots(c *catalog.Cluster) (all, some bool) {
 	if err != nil {
 		return false, false // its handshakes fail, too
 	}
+	authority, _, err := h.cfg.Authority()
+	if err != nil {
+		authority = anchors
+	}
+	announced := rootsOf(h.written[h.cfg.Cluster])
 	all = true
 	for block := range blocks(c.Trust.Roots) {
-		own := strings.Contains(string(anchors), block)
-		all, some = all && own, some || own
+		all = all && strings.Contains(string(anchors), block)
+		some = some || strings.Contains(string(authority), block) || strings.Contains(announced, block)
 	}
 	return all, some
 }

@@ -114,11 +114,12 @@ func (s *Server) replace(ctx context.Context, cluster string, a *announcement, a
 	return done, s.write(ctx, &next, revision)
 }
 
-// taken are the roots of all clusters but one, and those by which this one signs or will.
+// taken are the roots of all clusters but one, and those by which this one signs or will. Roots that
+// others introduce count for the introduced alone, and so are not taken from anybody.
 func (s *Server) taken(but string) (all []*x509.Certificate) {
 	clusters, _ := s.cfg.Clusters.Load()
 	for _, c := range clusters {
-		if c.Name != but {
+		if c.Name != but && c.IntroducedBy == "" {
 			all = append(all, s.rootsOf(c)...)
 		}
 	}

@@ -150,12 +150,15 @@ func build(ctx context.Context, p programs.Program, out, platform string) error 
 		return fmt.Errorf("%s: the version of %s: %w", p.Name, s.VersionOf, err)
 	}
 	v := strings.TrimPrefix(strings.TrimSpace(string(version)), "v")
-	release := os.Getenv("ISTHMUS_RELEASE")
-	if release == "" {
-		described, _ := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output() // a tarball has none
-		release = strings.TrimSpace(string(described))
+	flags := fmt.Sprintf("-s -w -X github.com/dapr/dapr/pkg/buildinfo.version=%[1]s -X k8s.io/component-base/version.gitVersion=v%[1]s", v)
+	if p.Name == "daprd" { // others would be linked anew by each commit, and say nothing of it
+		release := os.Getenv("ISTHMUS_RELEASE")
+		if release == "" {
+			described, _ := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output() // a tarball has none
+			release = strings.TrimSpace(string(described))
+		}
+		flags += " -X github.com/isthmus-mesh/isthmus/components/daprd/component.release=" + release
 	}
-	flags := fmt.Sprintf("-s -w -X github.com/dapr/dapr/pkg/buildinfo.version=%[1]s -X k8s.io/component-base/version.gitVersion=v%[1]s -X github.com/isthmus-mesh/isthmus/components/daprd/component.release=%[2]s", v, release)
 	name := p.Name
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-trimpath", "-buildvcs=false", "-tags", cmp.Or(os.Getenv("DAPRD_TAGS"), "stablecomponents"), "-ldflags", flags, "-o", out, s.Package)
 	cmd.Dir, cmd.Env = s.Module, append(os.Environ(), "CGO_ENABLED=0")
