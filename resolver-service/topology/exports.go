@@ -122,8 +122,9 @@ func (x *exportTables) tunnels(d *dirty) map[string]catalog.Tunnels {
 		}
 		var edits []catalog.Edit[struct{}]
 		for n := range touched {
-			_, exported := c.exports[n]
-			exported = exported && (c.guest() == nil || n.takenBy(c))
+			now := x.apps[n.app] // a node may have been made anew
+			_, exported := c.exports[now]
+			exported = exported && (c.guest() == nil || now.takenBy(c))
 			edits = append(edits, catalog.Edit[struct{}]{App: n.app, Remove: !exported})
 		}
 		if next == nil {
@@ -187,23 +188,22 @@ func (x *exportTables) exportEdits(peer string, view *PeerView, touched map[*nod
 	return edits
 }
 
-// Peer starts to keep the view of a peer by its interest, and returns it. Where the peer had another
-// interest before, only what differs is looked at.
-func (g *Graph) Peer(name string, by *Interest) *PeerView {
+// Peer starts to keep the view of a peer by its interest, and returns it.
+func (g *Graph) Peer(name string, by *Interest) *PeerView { return g.peer(name, by, nil) }
+
+// peer is Peer for who had another interest before: if that has a view, only what differs is looked at.
+func (g *Graph) peer(name string, by, before *Interest) *PeerView {
 	key, from, touched := by.Key(name), &PeerView{interest: by}, map[*node]struct{}(nil)
 	if view := g.exports.peers[key]; view != nil {
 		return view
 	}
-	for other, view := range g.exports.peers {
-		if other.Cluster == name && by != nil && view.interest != nil {
-			from, touched = &PeerView{Exports: view.Exports, interest: by}, map[*node]struct{}{}
-			put, removed := by.Apps.Diff(view.interest.Apps)
-			for _, app := range slices.Concat(put, removed) {
-				if n := g.apps[app]; n != nil {
-					touched[n] = struct{}{}
-				}
+	if view := g.exports.peers[before.Key(name)]; view != nil && by != nil && before != nil {
+		from, touched = &PeerView{Exports: view.Exports, interest: by}, map[*node]struct{}{}
+		put, removed := by.Apps.Diff(before.Apps)
+		for _, app := range slices.Concat(put, removed) {
+			if n := g.apps[app]; n != nil {
+				touched[n] = struct{}{}
 			}
-			break
 		}
 	}
 	var edits []catalog.Edit[*PeerExport]

@@ -257,3 +257,56 @@ func TestALookupAwaitsWhatAClusterIsAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestAChangeOfInterestLooksAtWhatDiffers from the interest of the same stream, whatever other streams
+// of the peer are interested in.
+func TestAChangeOfInterestLooksAtWhatDiffers(t *testing.T) {
+	g := NewGraph(Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true})
+	objects := []catalog.Object{&catalog.Cluster{Name: "east", Gateways: []string{"gw:1"}}}
+	var apps []catalog.App
+	for i := range 2000 {
+		apps = append(apps, app(fmt.Sprintf("app-%d", i)))
+		objects = append(objects, &catalog.AppExport{App: apps[i], Allow: []catalog.Allow{{Cluster: "east"}}})
+	}
+	g.Apply(Change{Objects: &ObjectChange{Full: true, Put: objects}})
+	var none *catalog.AppSet
+	g.Peer("east", &Interest{none.With(apps[:1000], nil)})
+	own := &Interest{none.With(apps[1000:1999], nil)}
+	before := g.Peer("east", own)
+	next := &Interest{own.Apps.With(apps[1999:], nil)}
+	all := testing.AllocsPerRun(1, func() {
+		delete(g.exports.peers, next.Key("east"))
+		g.Peer("east", next)
+	})
+	differs := testing.AllocsPerRun(1, func() {
+		delete(g.exports.peers, next.Key("east"))
+		g.peer("east", next, own)
+	})
+	if differs*10 > all {
+		t.Errorf("one app more takes %.0f allocations, and a first view %.0f", differs, all)
+	}
+	now := g.exports.peers[next.Key("east")]
+	for edit := range now.Exports.Diff(&before.Exports, func(a, b *PeerExport) bool { return a == b }) {
+		if edit.App != apps[1999] {
+			t.Errorf("%s is another one", edit.App)
+		}
+	}
+}
+
+// TestANodeThatIsMadeAnewKeepsItsTunnel, in whichever order its change is looked at.
+func TestANodeThatIsMadeAnewKeepsItsTunnel(t *testing.T) {
+	for range 40 {
+		g := NewGraph(Config{Cluster: "west", Domain: catalog.DefaultDomain, Open: true})
+		orders := app("orders")
+		x := &catalog.AppEndpoints{App: app("x"), Endpoints: []catalog.Endpoint{{App: orders}}}
+		y := &catalog.AppEndpoints{App: app("y"), Endpoints: []catalog.Endpoint{{App: orders}}}
+		export := PeerExport{App: orders, Allow: []catalog.Allow{{Cluster: "west"}}, Ready: 1, Named: true}
+		g.Apply(Change{Objects: &ObjectChange{Full: true, Put: []catalog.Object{&catalog.Cluster{Name: "north", Tunnel: catalog.TunnelAccept}, x}}})
+		g.Apply(Change{Peers: []PeerChange{{Cluster: "north", Lease: Fresh, Put: []PeerExport{export}}}})
+		g.Apply(Change{Objects: &ObjectChange{Delete: []catalog.Key{x.Key()}, Put: []catalog.Object{y}}})
+		tunnels := g.exports.gateway.Tunnels["north"].Apps
+		if _, ok := tunnels.Get(orders); !ok {
+			t.Fatal("the gateway passes no calls on to it")
+		}
+	}
+}

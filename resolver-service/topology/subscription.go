@@ -264,8 +264,8 @@ func (f *Followed[V]) Follow() (value V, ok bool, changed <-chan struct{}) {
 
 // Peer follows what a peer with an interest is told until Close. The topology keeps a view for as
 // long as somebody follows it.
-func (t *Topology) Peer(ctx context.Context, name string, by *Interest) (*Followed[*PeerView], error) {
-	return t.peers.follow(ctx, t, by.Key(name), func(g *Graph) *PeerView { return g.Peer(name, by) })
+func (t *Topology) Peer(ctx context.Context, name string, by, before *Interest) (*Followed[*PeerView], error) {
+	return t.peers.follow(ctx, t, by.Key(name), func(g *Graph) *PeerView { return g.peer(name, by, before) })
 }
 
 // Actors follows what the bridge of a namespace has to know, until Close.

@@ -108,7 +108,7 @@ func TestASelectionComesAndGoesUnderAFollower(t *testing.T) {
 
 func TestAPeerIsKeptWhileItIsFollowed(t *testing.T) {
 	top := running(t, west)
-	s, err := top.Peer(t.Context(), "east", nil)
+	s, err := top.Peer(t.Context(), "east", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestAPeerIsKeptWhileItIsFollowed(t *testing.T) {
 	if len(top.peers.value) != 0 {
 		t.Errorf("still kept: %v", top.peers.value)
 	}
-	again, err := top.Peer(t.Context(), "east", nil)
+	again, err := top.Peer(t.Context(), "east", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestNothingStaysOfPeersThatAreGone(t *testing.T) {
 	top := running(t, west)
 	top.must(t, full(exports("orders", catalog.Allow{})))
 	for i := range 100 {
-		s, err := top.Peer(t.Context(), fmt.Sprint("peer-", i), nil)
+		s, err := top.Peer(t.Context(), fmt.Sprint("peer-", i), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -262,7 +262,7 @@ func (t *clientStream) next(conn *gatewayConn, receive receiver) error {
 	if err != nil {
 		return err
 	}
-	news, err := t.link.status.admit(t, t.link.cluster, conn.gateway.address, m.service, t.link.lease.state().last)
+	news, err := t.link.status.admit(t, t.link.cluster, conn.gateway.address, m.service)
 	if news != "" {
 		t.link.warn(news, "peer", t.link.cluster, "gateway", conn.gateway.address, "service", m.service, "err", err)
 	}

@@ -71,6 +71,13 @@ func (c *freshness) streamStarted(end context.CancelCauseFunc) {
 	c.end = end
 }
 
+// rest records that the link rests, and so falls behind by no fault of a stream.
+func (c *freshness) rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.behindSince = time.Time{}
+}
+
 // acceptRenewal tells whether a renewal with a digest renews the lease.
 //
 // If the digest is not that of the applied exports, these are on their way, or their stream is

@@ -46,6 +46,7 @@ type gateway struct {
 	streams  int       // through it, with messages
 	conns    int       // through it, made or being made
 	failedAt time.Time // when a connection through it last proved useless; zero after a message
+	lost     time.Time // when an attempt to connect last failed, or a connection ended with an error
 	away     bool      // it was last told of as one that is not reached
 }
 
@@ -119,6 +120,9 @@ func (g *gateways) closed(at *gateway, heard bool, by *catalog.Cluster, err erro
 			at.err = err
 		}
 	}
+	if err != nil {
+		at.lost = time.Now()
+	}
 	if err != nil && (!heard || errors.Is(err, errUnready)) {
 		at.failedAt = time.Now()
 	}
@@ -159,6 +163,7 @@ func (g *gateways) heard(at *gateway) (back bool) {
 func (g *gateways) failed(at *gateway, err error) (news bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	at.lost = time.Now()
 	if !isConnRefused(err) {
 		at.refused = time.Time{}
 	} else if at.refused.IsZero() {
@@ -215,6 +220,13 @@ func (g *gateways) allFail() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !slices.ContainsFunc(g.all, func(at *gateway) bool { return at.err == nil })
+}
+
+// allLostSince tells whether an attempt has failed at each gateway since a moment.
+func (g *gateways) allLostSince(began time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !slices.ContainsFunc(g.all, func(at *gateway) bool { return at.lost.Before(began) })
 }
 
 // lastError returns the error of the first gateway that has one, or nil.

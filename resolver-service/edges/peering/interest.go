@@ -122,6 +122,9 @@ func apps(all []*v1alpha1.App) (apps []catalog.App) {
 	return apps
 }
 
+// interestChange is what a change of the interest costs beside its apps, in exports.
+const interestChange = 100
+
 // follow follows the view by the peer's interest as it is now, and returns a channel that is closed
 // once it is another one.
 func (s *serverStream) follow(ctx context.Context) (changed <-chan struct{}, err error) {
@@ -129,15 +132,17 @@ func (s *serverStream) follow(ctx context.Context) (changed <-chan struct{}, err
 	if s.sub != nil && by == s.by {
 		return changed, nil
 	}
-	sub, err := s.topology.Peer(ctx, s.cluster, by)
+	if s.sub != nil && by != nil && s.by != nil { // all other changes wait while the difference is looked at
+		put, removed := by.Apps.Diff(s.by.Apps)
+		if wait := s.subscriber.quota.charge(len(put) + len(removed) + interestChange); wait > 0 && !live.Sleep(ctx, wait) {
+			return nil, ctx.Err()
+		}
+	}
+	sub, err := s.topology.Peer(ctx, s.cluster, by, s.by)
 	if err != nil {
 		return nil, err
 	}
 	digest := s.subscribers.digest(s.subscriber, by.Key(s.cluster), s.digest)
-	if s.sub != nil && by != nil && s.by != nil {
-		put, removed := by.Apps.Diff(s.by.Apps)
-		s.subscriber.quota.charge(len(put) + len(removed))
-	}
 	s.unfollow()
 	s.sub, s.by, s.digest = sub, by, digest
 	return changed, nil

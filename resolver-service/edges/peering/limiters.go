@@ -56,5 +56,7 @@ func newStreamQuota() streamQuota {
 // allow tells whether one more stream may be opened, and counts it.
 func (q streamQuota) allow() bool { return q.exports.AllowN(time.Now(), streamExports) }
 
-// charge takes the extra cost of a scan of so many exports, afterwards.
-func (q streamQuota) charge(exports int) { limits.Charge(q.exports, exports) }
+// charge takes the extra cost of a scan of so many exports. wait is the time until it is paid.
+func (q streamQuota) charge(exports int) (wait time.Duration) {
+	return limits.Charge(q.exports, exports)
+}

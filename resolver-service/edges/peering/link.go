@@ -52,7 +52,7 @@ type link struct {
 	crowded      func() bool   // there are many links
 	// subscriptions is that of Links.
 	subscriptions func(cluster string) (streams int, since time.Time, restsMs uint32)
-	restsMs       atomic.Uint32 // that the peer is told; 0 while the link does not rest
+	restsMs       atomic.Uint32 // that the peer is told; 0 while the link does not rest, and is not about to
 	failures      atomic.Uint32 // attempts of the primary channel that failed, since the latest poll began
 	polled        atomic.Uint32 // polls in a row in which nothing was heard; 0 while the link does not rest
 	status        linkStatus

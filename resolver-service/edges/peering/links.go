@@ -124,7 +124,7 @@ func (l *Links) Reach() []Reach {
 	all := make([]Reach, 0, len(l.links))
 	for cluster, r := range l.links {
 		s := r.lease.state()
-		all = append(all, Reach{cluster, s.fresh || r.restsMs.Load() > 0 || !s.last.IsZero() && time.Since(s.last) < s.after, s.after})
+		all = append(all, Reach{cluster, s.fresh || r.status.rests() || !s.last.IsZero() && time.Since(s.last) < s.after, s.after})
 	}
 	return all
 }

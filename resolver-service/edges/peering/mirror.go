@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unsafe"
 
 	"google.golang.org/protobuf/proto"
 
@@ -100,7 +101,7 @@ func (k *exportMirror) receive(m *v1alpha1.ExportsResponse) {
 // put keeps a usable export, within the bounds of one peer.
 func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) error {
 	before, known := k.exports[export.App]
-	bytes := proto.Size(w)
+	bytes := max(proto.Size(w), len(export.Allow)*allowBytes)
 	if !known && len(k.exports) >= maxExports {
 		return fmt.Errorf("the cluster exports more than %d apps to this one, which is the limit; export fewer there", maxExports)
 	}
@@ -120,6 +121,9 @@ func (k *exportMirror) put(export *topology.PeerExport, w *v1alpha1.Export) erro
 	k.pending[export.App] = export
 	return nil
 }
+
+// allowBytes is what a caller takes here that is named, also if its message is empty.
+const allowBytes = int(unsafe.Sizeof(catalog.Allow{}))
 
 // remove drops an export.
 func (k *exportMirror) remove(app catalog.App) {

@@ -422,3 +422,16 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestCallersThatAreNotNamedCountAsWhatTheyTake, since an empty one takes 2 bytes of a message.
+func TestCallersThatAreNotNamedCountAsWhatTheyTake(t *testing.T) {
+	k := newExportMirror()
+	export := &v1alpha1.Export{App: &v1alpha1.App{Namespace: "shop", Id: "orders"}}
+	for range maxAllow {
+		export.Allow = append(export.Allow, &v1alpha1.Allow{})
+	}
+	k.receive(&v1alpha1.ExportsResponse{Put: []*v1alpha1.Export{export}})
+	if k.bytes < 40*maxAllow {
+		t.Errorf("%d callers count as %d bytes", maxAllow, k.bytes)
+	}
+}

@@ -21,7 +21,8 @@ const maxNamesakes = 8
 // [namesakeAfter], for as long as the Cluster object stands: its apps are others. linkStatus.mu guards
 // it.
 type namesakes struct {
-	service string // whose exports count; empty: nobody has said
+	service string    // whose exports count; empty: nobody has said
+	heard   time.Time // when that was heard last
 	others  map[string]*namesake
 	silent  string // gateway that was last news for a server that does not say who it is
 	// admitted are the streams of the first service from their first message on, until they are silent:
@@ -31,7 +32,7 @@ type namesakes struct {
 
 // takes notes a stream of the service whose exports count.
 func (n *namesakes) takes(t *clientStream, service string) {
-	if n.service, t.service = service, service; n.admitted == nil {
+	if n.service, t.service, n.heard = service, service, time.Now(); n.admitted == nil {
 		n.admitted = map[*clientStream]struct{}{}
 	}
 	n.admitted[t] = struct{}{}
@@ -57,10 +58,9 @@ func cleanService(service string) string {
 	return catalog.Printable(catalog.Clip(service, configstore.MaxIdentity))
 }
 
-// admit tells whether the service that a stream has reached is the cluster. heard is when the first
-// was heard last. The text is news for the log: another service is refused, or has taken the place of
+// admit tells whether the service that a stream has reached is the cluster. The text is news for the log: another service is refused, or has taken the place of
 // the first. A service that does not say who it is, is admitted: one's own may be of an older release.
-func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, heard time.Time) (news string, err error) {
+func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string) (news string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if service == "" { // a stream says it once
@@ -76,7 +76,7 @@ func (s *linkStatus) admit(t *clientStream, cluster, gateway, service string, he
 	case n.service == "", service == n.service:
 		n.takes(t, service)
 		return "", nil
-	case !beside && (o == nil || heard.Sub(o.since) < namesakeAfter): // it was installed anew
+	case !beside && (o == nil || n.heard.Sub(o.since) < namesakeAfter): // it was installed anew
 		n.takes(t, service)
 		n.others = nil
 		return "another service than before answers for a peer; its exports replace those of before", nil

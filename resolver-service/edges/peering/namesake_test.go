@@ -179,26 +179,49 @@ func TestAServiceIsBesideAnotherFromItsFirstMessage(t *testing.T) {
 		"it is silent":                       {func(s *linkStatus, first *clientStream) { s.setHeard(first, true); s.setHeard(first, false) }, false},
 		"it speaks again": {func(s *linkStatus, first *clientStream) {
 			s.setHeard(first, false)
-			_, _ = s.admit(first, "east", "a:1", "", time.Now()) // as each message, and it says no more who it is
+			_, _ = s.admit(first, "east", "a:1", "") // as each message, and it says no more who it is
 			s.setHeard(first, true)
 		}, true},
 		"it ended before that": {func(s *linkStatus, first *clientStream) { s.setHeard(first, false) }, false},
 	} {
 		var s linkStatus
 		first, second := &clientStream{}, &clientStream{}
-		if _, err := s.admit(first, "east", "a:1", "one", time.Now()); err != nil {
+		if _, err := s.admit(first, "east", "a:1", "one"); err != nil {
 			t.Fatal(err)
 		}
 		c.then(&s, first)
-		_, err := s.admit(second, "east", "b:1", "two", time.Now())
+		_, err := s.admit(second, "east", "b:1", "two")
 		var refused secondCluster
 		if errors.As(err, &refused) != c.refused || c.refused != (s.second("east") != "") {
 			t.Errorf("%s: %v; named as %q", name, err, s.second("east"))
 		}
 		// One of the two goes on, and the other one is refused also by later messages.
-		_, one := s.admit(first, "east", "a:1", "", time.Now())
-		if _, two := s.admit(second, "east", "b:1", "two", time.Now()); (one == nil) != c.refused || (two == nil) == c.refused {
+		_, one := s.admit(first, "east", "a:1", "")
+		if _, two := s.admit(second, "east", "b:1", "two"); (one == nil) != c.refused || (two == nil) == c.refused {
 			t.Errorf("%s: then one has %v, and two has %v", name, one, two)
 		}
 	}
+}
+
+// TestASecondClusterIsRefusedAfterARest, as before.
+func TestASecondClusterIsRefusedAfterARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &linkStatus{}
+		first, second := &clientStream{}, &clientStream{}
+		for range 20 {
+			if _, err := s.admit(first, "east", "a:1", "one"); err != nil {
+				t.Fatal(err)
+			}
+			s.setHeard(first, true)
+			if _, err := s.admit(second, "east", "b:1", "two"); err == nil {
+				t.Fatal("a second cluster is taken")
+			}
+			time.Sleep(time.Second)
+		}
+		s.setHeard(first, false) // the link rests: its streams end
+		time.Sleep(time.Hour)
+		if _, err := s.admit(&clientStream{}, "east", "b:1", "two"); err == nil {
+			t.Error("a second cluster is taken once the link wakes")
+		}
+	})
 }

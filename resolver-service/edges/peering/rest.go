@@ -22,10 +22,13 @@ const (
 	pollPause  = 5 * time.Minute  // between two polls
 	retryPause = 30 * time.Second // after the first poll in which nothing was heard, of a peer that never was; then twice as long each
 	pollWithin = 15 * time.Second // a poll ends at the latest
-	pollTries  = 2                // or once so many attempts have failed at all gateways
+	pollTries  = 2                // or once so many attempts have failed, and one at each gateway
 	newsWithin = 5 * time.Second  // of this cluster, that a peer at rest is told at all
 	tellWithin = 8 * time.Second  // that a peer which rests is told that it is to poll
 )
+
+// restsMs is for how long a link rests that rests.
+const restsMs = uint32((pollPause + pollWithin) / time.Millisecond)
 
 type phase uint8
 
@@ -41,6 +44,7 @@ type rest struct {
 	used     time.Time // when the peer was last of use; zero: never
 	timer    *time.Timer
 	poll     time.Time // when the next poll begins, of one that rests
+	began    time.Time // when the latest poll began
 	due      bool      // the timer has fired: a poll is to begin or, of one, to end
 	complete bool      // the peer has told all since the link last connected
 	again    bool      // the peer has said, during a poll, that it exports something else
@@ -54,6 +58,7 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 	used := need == nil || need.Used || introducer(object) || !l.crowded()
 	if used {
 		r.used = now
+		l.restsMs.Store(0)
 	}
 	switch {
 	case used && r.phase == resting:
@@ -69,13 +74,15 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 	case r.phase == resting && r.due:
 		l.setPhase(polling)
 		l.failures.Store(0)
+		r.began = now
 		r.timer.Reset(pollWithin)
 		return l.startChannels(ctx, object)
-	case r.phase == polling && (r.complete || r.due || l.failures.Load() >= pollTries):
+	case r.phase == polling && (r.complete || r.due || l.failures.Load() >= pollTries && l.status.lostSince(r.began)):
 		l.beginRest(ctx, chans)
-	case r.phase == awake && r.complete && l.reported == topology.Fresh:
+	case r.phase == awake && (r.complete && l.reported == topology.Fresh || l.status.fails()):
 		if left := restAfter - now.Sub(r.used); !r.used.IsZero() && left > 0 {
 			r.timer.Reset(left)
+			l.restsMs.Store(restsMs) // which the peer hears before the link rests
 		} else {
 			l.beginRest(ctx, chans)
 		}
@@ -86,12 +93,8 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 func (l *link) setPhase(next phase) {
 	l.rest.phase, l.rest.due = next, false
 	l.rest.timer.Stop()
-	rests := uint32(0)
-	if next != awake {
-		rests = uint32((pollPause + pollWithin).Milliseconds())
-	}
-	l.restsMs.Store(rests)
-	if next == awake {
+	if l.restsMs.Store(restsMs); next == awake {
+		l.restsMs.Store(0)
 		l.polled.Store(0)
 	}
 	l.status.setResting(next != awake)
@@ -115,7 +118,11 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		}
 		l.settling.heard(l.cluster)
 	}
+	l.freshness.rest()
 	l.rest.pollIn(live.Jitter(pause))
+	if at := l.nudging.at.Load(); at != nil && l.rest.complete { // a nudge that no request took along
+		l.rest.hasten(max(0, time.Until(*at)), tellWithin)
+	}
 	if l.rest.again {
 		l.rest.again = false
 		l.pollWhenTold()

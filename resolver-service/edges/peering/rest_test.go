@@ -254,3 +254,78 @@ func TestAPeerAtRestHearsOfANewExportSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestAPollTriesEachGateway holds that a peer is heard whichever of its gateways are gone.
+func TestAPollTriesEachGateway(t *testing.T) {
+	for _, gateways := range [][]string{{"north-gw:15443"}, {"dead-1:15443", "north-gw:15443"}, {"dead-1:15443", "dead-2:15443", "north-gw:15443"}, {"dead-1:15443", "dead-2:15443", "dead-3:15443", "north-gw:15443"}} {
+		synctest.Test(t, func(t *testing.T) {
+			n := peeringtest.New(1)
+			n.SetPaths("west", "north-gw", peeringtest.Path{Delay: 20 * time.Millisecond})
+			north := newSiteOf(t, n, Config{Cluster: "north", Many: -1}, exported("orders"), reaches("west", 10*time.Second, "west-gw:15443"))
+			north.serve("north-gw")
+			north.apply(runs("orders", "10.0.0.1:50002"))
+			west := newSiteOf(t, n, Config{Cluster: "west", Many: -1}, reaches("north", 10*time.Second, gateways...))
+			west.serve("west-gw")
+			west.put(&catalog.AppEndpoints{App: app("checkout"), Endpoints: []catalog.Endpoint{{App: app("orders")}}})
+			for range 3 { // after errors of the last time, too
+				west.takes(2*pollPause, "an export of a cluster with gateways "+fmt.Sprint(gateways), func() bool { return west.outcome("checkout", "orders") == "ok north" })
+				north.kill("north-gw")
+				time.Sleep(3 * pollPause)
+				north.serve("north-gw")
+			}
+		})
+	}
+}
+
+// TestAPeerHearsThatALinkIsAboutToRest, so that it nudges this cluster from then on.
+func TestAPeerHearsThatALinkIsAboutToRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := peeringtest.New(1)
+		north := newSiteOf(t, n, Config{Cluster: "north", Many: -1}, exported("orders"), reaches("west", 10*time.Second, "west-gw:15443"))
+		north.serve("north-gw")
+		west := newSiteOf(t, n, Config{Cluster: "west", Many: -1}, exported("mail"), reaches("north", 10*time.Second, "north-gw:15443"))
+		west.serve("west-gw")
+		rests := func() bool { return west.peer("north").GetState() == catalog.PeerResting }
+		west.takes(time.Minute, "rest", rests)
+		west.put(selects("cart", "orders", "north"))
+		west.takes(time.Second, "use", func() bool { return west.peer("north").GetState() == connected })
+		time.Sleep(time.Minute)
+		if ms := north.peer("west").GetRestsMs(); ms != 0 {
+			t.Errorf("a link in use rests for %d ms", ms)
+		}
+		west.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection("cart").Key()}}})
+		west.takes(2*restAfter, "rest again", rests)
+		time.Sleep(time.Second)
+		if ms := north.peer("west").GetRestsMs(); ms != restsMs {
+			t.Errorf("a link at rest rests for %d ms", ms)
+		}
+		north.put(exported("vault"))
+		west.takes(15*time.Second, "a name", func() bool { return west.peer("north").GetExports() == 2 })
+	})
+}
+
+// TestAPeerThatIsGoneRestsAfterItsLastUse, whether or not it was ever heard.
+func TestAPeerThatIsGoneRestsAfterItsLastUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		west, north := restful(t)
+		all, _ := west.clusters.Load()
+		south := reaches("south", 10*time.Second, "south-gw:15443")
+		west.put(south)
+		west.clusters.Store(append(slices.Clone(all), south))
+		west.put(selects("cart", "ledger", "north"))
+		west.takes(time.Second, "a call", func() bool { return west.outcome("cart", "ledger") == "ok north" })
+		west.put(selects("stock", "ledger", "south"))
+		north.kill("north-gw")
+		time.Sleep(time.Minute)
+		west.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection("cart").Key(), selection("stock").Key()}}})
+		time.Sleep(time.Hour)
+		before := west.net.Made()
+		time.Sleep(10 * time.Minute)
+		if made := west.net.Made() - before; made > 16 {
+			t.Errorf("%d connections are tried in ten minutes, an hour after the last use", made)
+		}
+		north.serve("north-gw")
+		west.put(selects("cart", "ledger", "north"))
+		west.takes(5*time.Second, "a call again", func() bool { return west.outcome("cart", "ledger") == "ok north" })
+	})
+}

@@ -103,6 +103,12 @@ func (s *linkStatus) setResting(rests bool) {
 	s.resting = rests
 }
 
+func (s *linkStatus) rests() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resting
+}
+
 // noteAnswer records whether a message echoes a recent ping, and returns just that.
 func (s *linkStatus) noteAnswer(does bool) bool {
 	s.mu.Lock()
@@ -209,6 +215,13 @@ func (s *linkStatus) fails() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Is(s.err, errUnready) || s.err != nil && s.gateways.allFail()
+}
+
+// lostSince tells whether an attempt has failed at each gateway since a moment.
+func (s *linkStatus) lostSince(began time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gateways.allLostSince(began)
 }
 
 // wire encodes the status.

@@ -103,7 +103,7 @@ func (a *subscribers) digest(by *subscriber, key topology.PeerKey, before *viewD
 	d := by.digests[key]
 	if d == nil {
 		d = &sharedDigest{}
-		d.onFullScan = by.quota.charge
+		d.onFullScan = func(exports int) { by.quota.charge(exports) }
 		if before != nil {
 			d.view, d.sum = before.current()
 		}
