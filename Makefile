@@ -75,7 +75,7 @@ SHORT := ISTHMUS_TEST_PROGRAMS=demo
 # processors. No test runs again: one that fails is to be mended.
 TEST_PACKAGES ?= 6
 SUMMED = $(TOOL) gotestsum --format pkgname --hide-summary skipped $(if $(JSON),--jsonfile $(JSON)-$@.json)
-ALL := $(LEAN) -timeout 20m
+ALL := $(LEAN) -timeout 40m
 
 .PHONY: test test-all test-raced test-worlds test-alone test-daprd test-daprds test-changed test-install before lint fuzz bench demo
 test test-worlds test-alone test-daprd test-daprds: export CGO_ENABLED = 0
