@@ -240,9 +240,9 @@ func (h *Heard) Hear(introducer string, m *v1alpha1.IntroductionsResponse) error
 			i.drop(name)
 			touched[name] = true
 		}
-		for name, in := range put {
+		for _, in := range put {
 			i.put(in)
-			touched[name] = true
+			touched[in.name()] = true
 		}
 		h.changed()
 		h.derive(touched, c)
@@ -284,31 +284,33 @@ func (i *introducer) drop(name string) {
 	delete(i.over, name)
 }
 
-// read reads introductions, by name: of two for one name the last counts. A name that no cluster has is
-// ignored.
-func read(all []*v1alpha1.Introduction) map[string]*introduced {
-	last := make(map[string]*v1alpha1.Introduction, len(all))
-	for _, said := range all {
-		if name := said.GetObject().GetMetadata().GetName(); catalog.CheckCluster(name) == nil {
-			last[name] = said
+// read reads introductions, in their order: of two for one name the last counts. A name that no cluster
+// has is ignored.
+func read(all []*v1alpha1.Introduction) (read []*introduced) {
+	seen := names{}
+	for _, said := range slices.Backward(all) {
+		in := &introduced{said: said}
+		if seen[in.name()] || catalog.CheckCluster(in.name()) != nil {
+			continue
 		}
-	}
-	by := make(map[string]*introduced, len(last))
-	for name, said := range last {
-		in := &introduced{said: said, digest: digestOf(said.GetObject()), size: proto.Size(said)}
+		seen[in.name()] = true
+		in.digest, in.size = digestOf(said.GetObject()), proto.Size(said)
 		if in.object, in.err = api.ParseIntroduction(said.GetObject()); in.err != nil {
 			in.err = brief(in.err)
-			in.said = &v1alpha1.Introduction{Object: &v1alpha1.Cluster{Metadata: &v1alpha1.Metadata{Name: name}}}
+			in.said = &v1alpha1.Introduction{Object: &v1alpha1.Cluster{Metadata: &v1alpha1.Metadata{Name: in.name()}}}
 			in.size = proto.Size(in.said)
 		}
-		by[name] = in
+		read = append(read, in)
 	}
-	return by
+	slices.Reverse(read) // whose bounds go by the order
+	return read
 }
+
+func (in *introduced) name() string { return in.said.GetObject().GetMetadata().GetName() }
 
 // put takes one introduction, within the bounds.
 func (i *introducer) put(in *introduced) {
-	name := in.said.GetObject().GetMetadata().GetName()
+	name := in.name()
 	was := i.heard[name]
 	if was == nil && len(i.heard) >= MaxClusters || i.bytes+in.size-was.bytes() > maxBytes {
 		i.drop(name)

@@ -48,7 +48,7 @@ func (h *Heard) decide(name string) *catalog.Cluster {
 
 // judge applies the rules of this cluster to one introduction, without regard to other introducers.
 func (h *Heard) judge(i *introducer, in *introduced) (verdict, error) {
-	name, rule := in.said.GetObject().GetMetadata().GetName(), i.object.Introduces.ClusterSelector
+	name, rule := in.name(), i.object.Introduces.ClusterSelector
 	if in.err != nil {
 		rule.Labels = nil // nobody knows them
 	}
