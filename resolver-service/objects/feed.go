@@ -185,7 +185,7 @@ func (f *Feed) expect(writer string, writes []configstore.Write) (end func()) {
 
 // logOthers remembers a change, and logs it where it did not come by this service but by another
 // replica, or by whatever else writes to the store. It is called before the set has the change. What
-// derives from the word of others is not remembered, or they could have it push out the rest.
+// others introduce is not remembered, or they could have it push out the rest.
 func (f *Feed) logOthers(c configstore.Change, log func(args ...any)) {
 	if c.Full {
 		return
@@ -193,8 +193,8 @@ func (f *Feed) logOthers(c configstore.Change, log func(args ...any)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var names []string
-	add := func(key catalog.Key, result, revision string, of configstore.Stored) {
-		if of.Object == nil || of.Object.Origin().From == "" {
+	add := func(key catalog.Key, result, revision string, of catalog.Object) {
+		if c, ok := of.(*catalog.Cluster); !ok || c.IntroducedBy == "" {
 			f.note(key, result)
 		}
 		if f.writing[key] == 0 {
@@ -208,11 +208,11 @@ func (f *Feed) logOthers(c configstore.Change, log func(args ...any)) {
 				continue // it stands in another line of its file
 			}
 		}
-		add(stored.Object.Key(), result, stored.Revision, *stored)
+		add(stored.Object.Key(), result, stored.Revision, stored.Object)
 	}
 	for _, key := range c.Deleted {
 		was, _ := f.set.Get(key)
-		add(key, deleted, "", was)
+		add(key, deleted, "", was.Object)
 	}
 	if len(names) > 0 {
 		log("objects", len(names), "first", strings.Join(names[:min(len(names), mostNamed)], ", "))

@@ -93,9 +93,11 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 func (l *link) setPhase(next phase) {
 	l.rest.phase, l.rest.due = next, false
 	l.rest.timer.Stop()
-	if l.restsMs.Store(restsMs); next == awake {
+	if next == awake {
 		l.restsMs.Store(0)
 		l.polled.Store(0)
+	} else {
+		l.restsMs.Store(restsMs)
 	}
 	l.status.setResting(next != awake)
 }
