@@ -109,7 +109,12 @@ func restart(t *testing.T, b Backend, kill bool) {
 	}
 	f.awaitSet(want...)
 	writeSoon(t, s, Cluster("north", "a"))
-	f.awaitSet(append(want, Cluster("north", "a"))...)
+	want = append(want, Cluster("north", "a"))
+	f.awaitSet(want...)
+	// A reader may have what the server had, for a while; not who asks now.
+	if listed := listSoon(t, s); len(listed) != len(want) {
+		t.Errorf("after the restart the store lists %d objects; want %d", len(listed), len(want))
+	}
 	if !kill || !b.Forgets {
 		f.neverLost(eastKey)
 	}
