@@ -14,10 +14,14 @@ import (
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
+// longLease has few renewals in the many minutes that these tests take.
+const longLease = time.Minute
+
 // restful are three clusters, of which west follows two: east, which it calls, and north, which it
 // does not.
 func restful(t *testing.T) (west, north *site) {
 	n := peeringtest.New(1)
+	n.SetPaths("west", "north-gw", peeringtest.Path{Delay: 10 * time.Millisecond}) // so that what comes before an answer is seen
 	for _, name := range []string{"east", "north"} {
 		there := newSite(t, n, name, exported("orders"), exported("ledger"), reaches("west", 0, "west-gw:15443"))
 		there.serve(name + "-gw")
@@ -25,7 +29,7 @@ func restful(t *testing.T) (west, north *site) {
 		there.apply(runs("ledger", "10.0.0.2:50002"))
 		north = there
 	}
-	west = newSiteOf(t, n, Config{Cluster: "west", Many: 1}, selects("checkout", "orders", "east"), reaches("east", 10*time.Second, "east-gw:15443"), reaches("north", 10*time.Second, "north-gw:15443"))
+	west = newSiteOf(t, n, Config{Cluster: "west", Many: 1}, selects("checkout", "orders", "east"), reaches("east", longLease, "east-gw:15443"), reaches("north", longLease, "north-gw:15443"))
 	west.serve("west-gw")
 	west.takes(time.Second, "orders answered from east", west.ok)
 	west.takes(time.Second, "north at rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
@@ -56,9 +60,9 @@ func TestALinkRestsUntilItIsOfUse(t *testing.T) {
 		if p := west.peer("north"); p.GetExports() != 2 || p.GetFollowed() != 0 || p.GetLapses() != 0 || p.GetError() != "" {
 			t.Errorf("at rest: %v", p)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(4 * pollPause)
 		if p, there := west.peer("north"), north.peer("west"); p.GetState() != catalog.PeerResting || p.GetLapses() != 0 || there.GetAskedBy() != 0 || there.GetRestsMs() == 0 || !west.ok() {
-			t.Errorf("after an hour: %v; there: %v", p, there)
+			t.Errorf("after four polls: %v; there: %v", p, there)
 		}
 		north.put(exported("vault"))
 		west.takes(pollPause+time.Second, "a new name", func() bool { return west.peer("north").GetExports() == 3 })
@@ -145,9 +149,9 @@ func TestPeersThatNeverWereCostLittle(t *testing.T) {
 func TestLinksRestOnlyWhereThereAreMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		west, _ := restful(t)
-		west.clusters.Store([]*catalog.Cluster{reaches("north", 10*time.Second, "north-gw:15443")})
+		west.clusters.Store([]*catalog.Cluster{reaches("north", longLease, "north-gw:15443")})
 		west.takes(pollPause+time.Second, "connected", func() bool { return west.peer("north").GetState() == connected })
-		time.Sleep(time.Hour)
+		time.Sleep(2 * pollPause)
 		if p := west.peer("north"); p.GetState() != connected || p.GetLapses() != 0 {
 			t.Errorf("one of one: %v", p)
 		}

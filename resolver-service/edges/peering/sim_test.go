@@ -140,7 +140,7 @@ func (s *site) takes(most time.Duration, what string, holds func() bool) time.Du
 		if time.Since(start) > most {
 			s.t.Fatalf("after %s not: %s; %v", most, what, s.status())
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(max(5*time.Millisecond, most/1000))
 	}
 	return time.Since(start)
 }
