@@ -37,7 +37,8 @@ type link struct {
 	object   live.Value[*catalog.Cluster]
 	topology *topology.Topology
 	identity *identity.Source
-	settling *settling
+	heard    func(cluster string) // that of Links
+	first    *settling            // that of Links
 	peerLog
 
 	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
@@ -82,7 +83,7 @@ type update struct {
 
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
-		cfg: l.cfg, topology: l.topology, identity: l.identity, settling: l.settling, peerLog: peerLog{newThrottle(l.log)},
+		cfg: l.cfg, topology: l.topology, identity: l.identity, heard: l.heard, first: l.first, peerLog: peerLog{newThrottle(l.log)},
 		cluster: c.Name, pings: pingClock{time.Now()}, lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
 		mirror: newExportMirror(), introduced: newIntroductionLimiter(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
@@ -103,6 +104,7 @@ func (l *link) run(ctx context.Context) {
 		return // ctx or the topology has ended
 	}
 	defer l.need.Close()
+	l.letOthersFirst(ctx)
 	object, _, changed := l.object.Follow()
 	l.lease.setStaleAfter(object.StaleAfter)
 	defer l.lease.stop()
@@ -230,7 +232,7 @@ func (l *link) reportLease(ctx context.Context) {
 		l.warn("lease of a peer ended; routes to it are withdrawn, or stale where whenStale is serve",
 			"peer", l.cluster, "why", l.status.lossReason(state))
 	case first:
-		l.settling.heard(l.cluster)
+		l.heard(l.cluster)
 		l.info("exports of a peer received", "peer", l.cluster, "exports", len(l.mirror.exports))
 	case want == topology.Damped:
 		l.warn("peer is back, and damped; only callers without another route use it",

@@ -25,6 +25,7 @@ type Links struct {
 	identity     *identity.Source
 	log          *slog.Logger
 	settling     *settling
+	first        *settling     // of links that are of use; others let them go first
 	objectsKnown chan struct{} // closed once the Cluster objects are known
 	crowded      atomic.Bool   // there are many links
 
@@ -41,7 +42,7 @@ type runningLink struct {
 
 // NewLinks makes links. It starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(settleWithin), first: newSettling(firstWithin), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
 }
 
 // Settled is closed once each cluster of the first Cluster objects has sent its exports, or has
@@ -55,6 +56,12 @@ func (l *Links) Known() <-chan struct{} { return l.objectsKnown }
 // hears a peer and whether the peer follows it. Call it before either runs.
 func Join(l *Links, s *Server) {
 	l.server, s.links = s, l
+}
+
+// heard records, of a service that has just started, that a cluster's exports have arrived.
+func (l *Links) heard(cluster string) {
+	l.settling.heard(cluster)
+	l.first.heard(cluster)
 }
 
 // linkState is the state of the link to a cluster; empty if there is none.
@@ -80,6 +87,7 @@ func (l *Links) subscriptions(cluster string) (streams int, since time.Time, res
 // Run follows the Cluster objects and keeps a link to each until ctx ends.
 func (l *Links) Run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster]) error {
 	defer l.settling.end()
+	defer l.first.end()
 	defer l.stopAll()
 	if err := l.identity.Wait(ctx); err != nil {
 		return nil // ctx has ended
@@ -150,6 +158,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 	l.crowded.Store(len(wanted) > cmp.Or(l.cfg.Many, many))
 	if known {
 		l.settling.begin(wanted)
+		l.first.begin(wanted)
 		l.identity.SetPeers(l.cfg.Namespace, trustOfPeers(clusters, l.cfg.Cluster))
 		select {
 		case <-l.objectsKnown:
@@ -205,7 +214,7 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 func (l *Links) drop(ctx context.Context, name string) {
 	r := l.links[name]
 	l.end(name)
-	l.settling.heard(name)
+	l.heard(name)
 	r.withdraw(ctx)
 }
 

@@ -50,12 +50,38 @@ type rest struct {
 	again    bool      // the peer has said, during a poll, that it exports something else
 }
 
+// used tells whether the link is to be up.
+func (l *link) used(need *topology.Need, object *catalog.Cluster) bool {
+	return need == nil || need.Used || introducer(object) || !l.crowded()
+}
+
+// letOthersFirst holds up a link that is of no use, in a service that has just started with many. So the
+// routes in use are ready as soon as with few.
+func (l *link) letOthersFirst(ctx context.Context) {
+	for l.crowded() {
+		need, _, changed := l.need.Follow()
+		if object, _ := l.object.Load(); need != nil && l.used(need, object) {
+			return
+		}
+		if need != nil {
+			l.first.heard(l.cluster)
+		}
+		select {
+		case <-l.first.done:
+			return
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // turn takes the link to its next phase, where it is time for that.
 func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channels) *channels {
 	need, _ := l.need.View()
 	l.offer(need)
 	r, now := &l.rest, time.Now()
-	used := need == nil || need.Used || introducer(object) || !l.crowded()
+	used := l.used(need, object)
 	if used {
 		r.used = now
 		l.restsMs.Store(0)
@@ -118,7 +144,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
 			l.reported, l.silent = topology.Resting, false
 		}
-		l.settling.heard(l.cluster)
+		l.heard(l.cluster)
 	}
 	l.freshness.rest()
 	l.rest.pollIn(live.Jitter(pause))

@@ -32,7 +32,10 @@ func restful(t *testing.T) (west, north *site) {
 	west = newSiteOf(t, n, Config{Cluster: "west", Many: 1}, selects("checkout", "orders", "east"), reaches("east", longLease, "east-gw:15443"), reaches("north", longLease, "north-gw:15443"))
 	west.serve("west-gw")
 	west.takes(time.Second, "orders answered from east", west.ok)
-	west.takes(time.Second, "north at rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
+	west.takes(time.Second, "north at rest", func() bool {
+		p := west.peer("north")
+		return p.GetState() == catalog.PeerResting && p.GetExports() == 2
+	})
 	return west, north
 }
 
@@ -332,4 +335,42 @@ func TestAPeerThatIsGoneRestsAfterItsLastUse(t *testing.T) {
 		west.put(selects("cart", "ledger", "north"))
 		west.takes(5*time.Second, "a call again", func() bool { return west.outcome("cart", "ledger") == "ok north" })
 	})
+}
+
+// TestWhatIsInUseComesFirst holds that a start has the routes in use ready before it dials other peers,
+// and does not wait long for one that is gone.
+func TestWhatIsInUseComesFirst(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n := peeringtest.New(1)
+			objects := []catalog.Object{selects("checkout", "orders", "east")}
+			others := []string{"north", "south", "up", "down"}
+			sites := map[string]*site{}
+			for _, name := range append(others, "east") {
+				n.SetPaths("west", name+"-gw", peeringtest.Path{Delay: 20 * time.Millisecond})
+				there := newSite(t, n, name, exported("orders"), reaches("west", 0, "west-gw:15443"))
+				if there.apply(runs("orders", "10.0.0.1:50002")); name != "east" || !gone {
+					there.serve(name + "-gw")
+				}
+				sites[name] = there
+				objects = append(objects, reaches(name, longLease, name+"-gw:15443"))
+			}
+			west := newSiteOf(t, n, Config{Cluster: "west", Many: -1}, objects...)
+			west.serve("west-gw")
+			rest := func() bool {
+				return !slices.ContainsFunc(others, func(name string) bool { return west.peer(name).GetExports() != 1 })
+			}
+			if gone {
+				west.takes(firstWithin+time.Second, "the others are heard, though one in use is gone", rest)
+				return
+			}
+			west.takes(time.Second, "orders answered from east", west.ok)
+			for _, name := range others {
+				if streams := sites[name].peer("west").GetAskedBy(); streams > 0 {
+					t.Errorf("%s was asked before the route in use was ready", name)
+				}
+			}
+			west.takes(time.Second, "the others are heard", rest)
+		})
+	}
 }

@@ -13,9 +13,14 @@ const (
 	settleAtMost = 20 * time.Second
 )
 
-// settling tells when a service that has just started has the exports of its peers.
+// firstWithin is what links that are of use have at most, in a service that has just started, before it
+// connects to all the others.
+const firstWithin = time.Second
+
+// settling tells when a service that has just started has heard its peers.
 type settling struct {
-	done chan struct{}
+	done   chan struct{}
+	within time.Duration
 
 	mu      sync.Mutex
 	waiting map[string]bool // clusters without exports yet; nil before begin
@@ -23,7 +28,9 @@ type settling struct {
 	limit   *time.Timer
 }
 
-func newSettling() *settling { return &settling{done: make(chan struct{})} }
+func newSettling(within time.Duration) *settling {
+	return &settling{done: make(chan struct{}), within: within}
+}
 
 // begin sets the clusters to wait for. Only the first call counts: no earlier view has a cluster
 // that is added later.
@@ -38,7 +45,7 @@ func (s *settling) begin(clusters map[string]bool) {
 		s.waiting[name] = true
 	}
 	s.began = time.Now()
-	s.limit = time.AfterFunc(settleWithin, s.end)
+	s.limit = time.AfterFunc(s.within, s.end)
 	s.check()
 }
 
@@ -48,7 +55,7 @@ func (s *settling) heard(cluster string) {
 	defer s.mu.Unlock()
 	if s.waiting[cluster] {
 		delete(s.waiting, cluster)
-		if up := time.Since(s.began); up > settleWithin-settlePause {
+		if up := time.Since(s.began); up > s.within-settlePause {
 			s.limit.Reset(min(settlePause, max(0, settleAtMost-up)))
 		}
 		s.check()
