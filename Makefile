@@ -92,6 +92,7 @@ test-all: deps build ## all tests, against the real servers; after make test
 	@$(MAKE) --no-print-directory test-alone
 test-raced: # with the tag that links all Dapr components, so that the tests of each run
 	CGO_ENABLED=1 $(SUMMED) --packages "$$(.ci/packages raced | tr '\n' ' ')" -- $(ALL) -race -tags clouds -p $(TEST_PACKAGES)
+test-worlds: TEST_PACKAGES = 4 # tests/system, the longest, runs as many tests at a time by itself
 test-worlds:
 	$(SUMMED) --packages "$$(.ci/packages worlds | tr '\n' ' ')" -- $(ALL) -p $(TEST_PACKAGES)
 test-alone:

@@ -32,7 +32,7 @@ func TestReplicasWithoutEtcdTurnASidecarAwayOnce(t *testing.T) {
 	east := start(t, configOf(t, "east", ca), ca)
 	east.apply(export("west") + "---\n" + clusterOnly("west"))
 	east.sidecar(orders, "10.1.0.1:50002")
-	replicas[0].apply(clusterAt("east", east.Addr("gateway"), "1s") + "---\n" + selectsOrders)
+	replicas[0].apply(clusterAt("east", east.Addr("gateway"), "3s") + "---\n" + selectsOrders)
 	for _, r := range replicas {
 		r.within("orders in east", func() bool { return strings.HasPrefix(r.resolve(checkout, orders), "ok") })
 	}

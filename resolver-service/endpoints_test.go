@@ -55,11 +55,7 @@ func daprd(t *testing.T, ca *identitytest.CA, app catalog.App) func(net.Conn) {
 func TestAProbeSaysWhatBecomesOfConnections(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	west := start(t, configOf(t, "west", ca), ca)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
+	closed := freeAddress(t)
 	held := make(chan net.Conn, 16)
 	t.Cleanup(func() {
 		for len(held) > 0 {
@@ -74,7 +70,7 @@ func TestAProbeSaysWhatBecomesOfConnections(t *testing.T) {
 		"good":   {listen(t, daprd(t, ca, catalog.App{Namespace: "shop", ID: "good"})), "connected", own("good")},
 		"other":  {listen(t, daprd(t, ca, catalog.App{Namespace: "shop", ID: "elsewhere"})), "wrong certificate", own("elsewhere")},
 		"rooted": {listen(t, daprd(t, identitytest.NewCA(t), catalog.App{Namespace: "shop", ID: "rooted"})), "wrong certificate", own("rooted")},
-		"gone":   {closed.Addr().String(), "closed", ""},
+		"gone":   {closed, "closed", ""},
 		"cut":    {listen(t, func(c net.Conn) { c.Close() }), "closed", ""},
 		"silent": {listen(t, func(c net.Conn) { held <- c }), "silent", ""},
 	} {

@@ -88,7 +88,7 @@ func TestEventsTellWhatHappens(t *testing.T) {
 	gateway := eastConfig.Listen.Gateway
 
 	t.Log("an operator writes objects")
-	west.apply(clusterAt("east", east.Addr("gateway"), "2s") + "---\n" + selectsOrders)
+	west.apply(clusterAt("east", east.Addr("gateway"), "20s") + "---\n" + selectsOrders)
 	west.tells(0, `INFO objects written objects=2 by=\S*isthmus-cli first=Cluster east created \S+, AppEndpoints shop/checkout created`,
 		"INFO exports of a peer received peer=east exports=1")
 	for _, e := range west.events.After(0, time.Time{}) {

@@ -233,7 +233,7 @@ func TestTheReservedNameIsUnknownWithoutAnInvitation(t *testing.T) {
 	if !unknown(name) {
 		t.Error("the name is known, and there is no invitation")
 	}
-	answer, err := east.linker().Invite(t.Context(), &v1alpha1.InviteRequest{Cluster: "west", ExpiresS: 2})
+	answer, err := east.linker().Invite(t.Context(), &v1alpha1.InviteRequest{Cluster: "west", ExpiresS: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

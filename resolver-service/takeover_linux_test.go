@@ -97,8 +97,8 @@ func TestASuccessorTakesOverWithoutALostConnection(t *testing.T) {
 	east.sidecar(orders, tlsEcho(t, ca))
 	gateway := east.Addr("gateway").String()
 	west := start(t, configOf(t, "west", ca), ca)
-	west.apply(clusterAt("east", east.Addr("gateway"), "2s") + "---\n" + selectsOrders)
-	east.apply(clusterAt("west", west.Addr("gateway"), "2s"))
+	west.apply(clusterAt("east", east.Addr("gateway"), "20s") + "---\n" + selectsOrders)
+	east.apply(clusterAt("west", west.Addr("gateway"), "20s"))
 	west.within("heard", func() bool { return strings.HasPrefix(west.resolve(checkout, orders), "ok ") })
 
 	// A connection that runs, new ones all the while, and DNS.

@@ -143,14 +143,14 @@ func TestTheViewComesFromAnyReplica(t *testing.T) {
 	defer func() { server.Stop(); <-served }()
 	w.cfg.Resolver, w.cfg.ResolverNamespace = "127.0.0.1:1, "+listener.Addr().String(), identity.SystemNamespace
 	_, _, changed := w.view.Follow()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- w.follow(ctx) }()
 	select {
 	case <-changed:
 	case <-ctx.Done():
-		t.Error("no view came in 10 s")
+		t.Error("no view came in a minute")
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -187,7 +187,7 @@ func TestTheBridgeEndsWhileNobodyAnswers(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(15 * time.Second):
-		t.Fatal("it runs on after 15 s")
+	case <-time.After(time.Minute):
+		t.Fatal("it runs on after a minute")
 	}
 }

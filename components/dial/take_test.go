@@ -14,9 +14,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 )
@@ -149,14 +151,15 @@ func TestTheFirstTakeThatCanHasACall(t *testing.T) {
 		for how, call := range ways {
 			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 				address, err := call(t.Context(), conn, "x-dev", value)
-				if err != nil {
-					t.Fatal(err)
+				// Nobody repeats a proxied call that began on a connection which has ended unnoticed.
+				if err != nil && (how != "proxied" || status.Code(err) != codes.Unavailable) {
+					t.Fatalf("%s with %s: %v", how, value, err)
 				}
-				if address == want.Address {
+				if err == nil && address == want.Address {
 					break
 				}
 				if time.Now().After(end) {
-					t.Fatalf("%s with %s is answered by %s, want %s", how, value, address, want.Address)
+					t.Fatalf("%s with %s is answered by %s, %v; want %s", how, value, address, err, want.Address)
 				}
 			}
 		}

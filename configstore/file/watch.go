@@ -132,7 +132,7 @@ func (w *watch) bear(err error) error {
 	if w.away.IsZero() {
 		w.away = time.Now()
 	}
-	if len(w.index.files) == 0 || time.Since(w.away) > patience {
+	if len(w.index.files) == 0 || time.Since(w.away) > w.store.patience {
 		return err
 	}
 	w.again = absence
@@ -247,7 +247,7 @@ func (w *watch) halfWritten(name string, p *parsed) time.Duration {
 		}
 		return 0
 	case p.empty() && w.index.loses(name, p):
-		return rest(emptied, p.info.ModTime())
+		return rest(max(emptied, w.store.patience), p.info.ModTime())
 	case p.broken != nil || w.index.loses(name, p), p.info.Size() < old.info.Size() && os.SameFile(old.info, p.info):
 		return rest(w.store.patience, p.info.ModTime())
 	}
@@ -265,7 +265,7 @@ func (w *watch) goneFor(name string, old *parsed) time.Duration {
 		w.missing[name] = since
 	}
 	if w.emptied {
-		return rest(emptied, since)
+		return rest(max(emptied, w.store.patience), since)
 	}
 	return rest(w.store.patience, since)
 }

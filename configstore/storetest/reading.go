@@ -70,6 +70,9 @@ func inOrder(t *testing.T, b Backend) {
 	const last = 30
 	for i := range last + 1 {
 		put(t, b, s, Cluster("east", fmt.Sprintf("n%02d", i)))
+		if i == 0 { // so that there are changes to be told of
+			r.awaitSet(Cluster("east", "n00"))
+		}
 	}
 	r.awaitSet(Cluster("east", fmt.Sprintf("n%02d", last)))
 	before := ""

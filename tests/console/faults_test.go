@@ -112,7 +112,7 @@ func (m *mesh) expiredRoot() string {
 
 // comeAndGo cuts a way until leases have run out too often.
 func (m *mesh) comeAndGo(way *servers.Proxy) error {
-	for range 3 {
+	for range 5 {
 		way.Drop()
 		time.Sleep(2*lapse + lapse/2)
 		if err := way.Mend(); err != nil {

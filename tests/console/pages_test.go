@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +52,7 @@ func TestEveryPage(t *testing.T) {
 		}
 		p.Await(page.shows)
 		p.Await("The same on the command line: isthmus ")
-		everywhere(t, p, page.name)
+		p.Everywhere(page.name)
 	}
 	keyboard(t, m, p, at)
 	scriptless(t, m, b.Page(t))
@@ -74,24 +73,6 @@ func scriptless(t *testing.T, m *mesh, p *browser.Page) {
 	p.Fill("asks for", "orders")
 	p.Click("Explain the call")
 	p.Await("shop/cart asks for shop/orders")
-}
-
-// everywhere looks at a page at each size and in each colour, and takes its pictures.
-func everywhere(t *testing.T, p *browser.Page, name string) {
-	t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		p.Prefer("prefers-color-scheme", scheme)
-		for _, width := range []int64{320, 1440} {
-			p.Viewport(width, 900)
-			for _, v := range p.Axe() {
-				t.Errorf("%s, %s, %d px: %s", name, scheme, width, v)
-			}
-			if wide := p.Overflow(); len(wide) > 0 {
-				t.Errorf("%s, %s, %d px: it scrolls sideways: %v", name, scheme, width, wide)
-			}
-			p.Screenshot(fmt.Sprintf("%s-%s-%d", name, scheme, width))
-		}
-	}
 }
 
 // keyboard goes through pages by the Tab key, also to a line that calls go over, and makes a lookup by

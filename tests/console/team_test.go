@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"html/template"
 	"io"
 	"log/slog"
@@ -307,20 +306,9 @@ func (x *team) refused(t *testing.T, p *browser.Page, text string) {
 // legible checks that everybody can read a page, in the dark and on a telephone, too.
 func (x *team) legible(t *testing.T, p *browser.Page, name string) {
 	t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{320, 1440} {
-			p.Prefer("prefers-color-scheme", scheme)
-			p.Viewport(width, 900)
-			if found := p.Axe("best-practice"); len(found) > 0 {
-				t.Errorf("%s, %s, %d px: axe-core finds %v", name, scheme, width, found)
-			}
-			if wide := p.Overflow(); len(wide) > 0 {
-				t.Errorf("%s, %s, %d px: it scrolls sideways: %v", name, scheme, width, wide)
-			}
-			if column := browser.Evaluate[float64](p, "document.querySelector('main').clientWidth"); column < 320 {
-				t.Errorf("%s, %s, %d px: the text is %g px wide", name, scheme, width, column)
-			}
-			p.Screenshot(fmt.Sprintf("%s-%s-%d", name, scheme, width))
-		}
+	p.Viewport(320, 900)
+	if column := browser.Evaluate[float64](p, "document.querySelector('main').clientWidth"); column < 320 {
+		t.Errorf("%s: the text is %g px wide", name, column)
 	}
+	p.Everywhere(name, "best-practice")
 }

@@ -15,7 +15,7 @@ const pace = 5 * time.Millisecond
 // calling runs a stream of calls from checkout to orders while f runs.
 func (w *world) calling(ctx context.Context, f func(*stream) error) (*stream, error) {
 	s := &stream{pace: pace, call: func(ctx context.Context) (string, error) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		reply, err := w.checkout.Invoke(ctx, "orders", "hello", nil)
 		if err != nil {
@@ -36,7 +36,7 @@ func (w *world) calling(ctx context.Context, f func(*stream) error) (*stream, er
 func (s *stream) moves(ctx context.Context, cluster string, from time.Time) (time.Duration, error) {
 	s.expect(cluster)
 	var first time.Time
-	err := eventually(ctx, 15*time.Second, func() (err error) {
+	err := eventually(ctx, time.Minute, func() (err error) {
 		var ok bool
 		if first, ok = s.answered(cluster); !ok {
 			_, last := s.failed(from)

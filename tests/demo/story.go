@@ -179,7 +179,7 @@ func (w *world) call(ctx context.Context, p *printer, from *sandbox.Sidecar, id 
 // answeredIn checks in which cluster a call was answered. Right after the start a
 // peer's first word may still be on its way, so it asks for a while.
 func (w *world) answeredIn(ctx context.Context, p *printer, from *sandbox.Sidecar, id, cluster string) error {
-	if err := eventually(ctx, 10*time.Second, func() error {
+	if err := eventually(ctx, time.Minute, func() error {
 		reply, err := from.Invoke(ctx, id, "hello", nil)
 		if err == nil && reply.Cluster != cluster {
 			err = fmt.Errorf("%s answered, not %s", reply.Cluster, cluster)
@@ -261,7 +261,7 @@ func (w *world) trace(ctx context.Context, p *printer) error {
 	if _, err := w.call(ctx, p, w.cart, "orders", header); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, 20*time.Second)
+	wait, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	spans, err := w.traces.Wait(wait, id, func(spans []collector.Span) bool {
 		in := map[string]bool{}

@@ -170,7 +170,7 @@ func TestFloodsOfForwardedNames(t *testing.T) {
 			t.Logf("a name that the upstream has: asked %d times, %d without an answer", asked, failed)
 			// Where names of our own are not answered the first time, too, the machine does not read
 			// as fast as the flood comes in.
-			if float64(failed)/float64(asked) > float64(tries-own)/float64(tries)+0.4 {
+			if failed > 5 && float64(failed)/float64(asked) > float64(tries-own)/float64(tries)+0.4 {
 				t.Errorf("of %d queries for a name that the upstream has %d had no answer; %d for one of ours took %d tries", asked, failed, own, tries)
 			}
 		})

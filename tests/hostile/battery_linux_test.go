@@ -304,7 +304,7 @@ func (a *attack) refusal(as caller) {
 // expired: the certificate ends while a stream is open. The stream must end with it; a peer's
 // ends before, so that it comes back with a newer one.
 func expired(a *attack, s *stage) func() {
-	end := time.Now().Add(4 * time.Second)
+	end := time.Now().Add(10 * time.Second)
 	as, who := certifiedUntil(a.t, end, s.authority, westDomain, app("mallory")), "mallory"
 	if a.peer {
 		as = certifiedUntil(a.t, end, s.authority, "north.example", s.peerApp("north"))

@@ -82,7 +82,7 @@ func publish(t *testing.T) {
 	git("init", "--quiet")
 	git("add", "--all", "--force")
 	published.version = "v1.0.0-test.g" + strings.TrimSpace(git("write-tree"))[:12]
-	run(t, tree, []string{"GOFLAGS=-mod=mod"}, "make", "--no-print-directory", "version", "VERSION="+published.version)
+	run(t, tree, []string{"GOFLAGS=-mod=mod", "MAKEFLAGS="}, "make", "--no-print-directory", "version", "VERSION="+published.version)
 	git("add", "--all", "--force")
 	git("commit", "--quiet", "--message", "a release")
 	for _, below := range []string{"", daprd} {

@@ -25,7 +25,7 @@ func TestSite(t *testing.T) {
 		p.Open(at + "/docs/how-to/upgrade.html")
 		p.Fill("Search", "actors another cl")
 		p.Await("Calling actors in another cluster")
-		p.Screenshot("search")
+		p.Keep("search")
 		p.Fill("Search", "isthmus tap")
 		p.Await("The command line: isthmus tap")
 		p.Click("The command line: isthmus tap")
@@ -41,7 +41,7 @@ func TestSite(t *testing.T) {
 		p.Open(server.URL + page)
 		for _, width := range []int64{1280, 390} {
 			p.Viewport(width, 800)
-			p.Screenshot(strings.ReplaceAll(strings.Trim(page, "/"), "/", "-"))
+			p.Keep(strings.ReplaceAll(strings.Trim(page, "/"), "/", "-"))
 			if wide := p.Overflow(); len(wide) > 0 {
 				t.Errorf("%s at %d pixels scrolls sideways: %v", page, width, wide)
 			}

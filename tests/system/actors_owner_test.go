@@ -17,6 +17,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // refused waits until a call of an actor is refused with these words.
@@ -35,6 +36,7 @@ func (m *actorMesh) refused(t *testing.T, by *sandbox.Sidecar, actor string, wor
 
 // TestATypeHasOneOwner changes who owns a type, and who selects it, while everything runs.
 func TestATypeHasOneOwner(t *testing.T) {
+	t.Parallel()
 	m := startActorMesh(t, false)
 	pids := []int{m.host.PID(), m.checkout.PID(), m.neighbour.PID()}
 
@@ -97,13 +99,12 @@ func TestATypeHasOneOwner(t *testing.T) {
 		if err := m.east.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * time.Second)
-		start := time.Now()
-		got, err := callActor(meshtest.Within(t, meshtest.Attempt), m.checkout.Daprd, "Cart/1", "echo", nil, nil)
-		if err != nil || !strings.Contains(got.body, "ERR_ISTHMUS_STALE") || !strings.Contains(got.body, "its lease has run out; nothing else may run these actors") {
-			t.Errorf("a second after the lease, a call answers %d %s, %v", got.code, got.body, err)
+		m.refused(t, m.checkout, "Cart/1", "ERR_ISTHMUS_STALE", "its lease has run out; nothing else may run these actors")
+		watch, start := stalls.Begin(t), time.Now()
+		if _, err := callActor(meshtest.Within(t, meshtest.Attempt), m.checkout.Daprd, "Cart/1", "echo", nil, nil); err != nil {
+			t.Error(err)
 		}
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > time.Second+watch.Longest(start) {
 			t.Errorf("the refusal took %s", took)
 		}
 		m.apply(t, m.west, strings.NewReplacer("owner: east", "owner: west").Replace(cartsOfEast))
@@ -222,12 +223,12 @@ func TestABridgeReplicaIsLost(t *testing.T) {
 	second := m.startBridge(t, m.west, "-2")
 	const actors, workers = 4_000, 16
 	var next, failed, lost, shared atomic.Int64
-	var killed atomic.Bool
+	var killed, enough atomic.Bool
 	var firstFailure, lastFailure atomic.Int64
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			for i := next.Add(1); i <= actors; i = next.Add(1) {
+			for i := next.Add(1); i <= actors || !enough.Load(); i = next.Add(1) {
 				actor := fmt.Sprintf("Cart/%d", i)
 				if i == actors/4 {
 					shared.Store(int64(bridged(t, second)))
@@ -259,20 +260,20 @@ func TestABridgeReplicaIsLost(t *testing.T) {
 		return nil
 	})
 	third := m.startBridge(t, m.west, "-3")
-	came := next.Load()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if n := bridged(t, third); n < actors/20 {
+			return fmt.Errorf("the replica that came has passed on %d calls", n)
+		}
+		return nil
+	})
+	enough.Store(true)
 	wg.Wait()
-	t.Logf("of %d calls of as many actors, %d failed as a replica was killed and one came, for %d ms; %d of these failed again", actors, failed.Load(), lastFailure.Load()-firstFailure.Load(), lost.Load())
-	if came > actors*9/10 {
-		t.Errorf("the replica came with %d of %d calls made, too late to take part", came, actors)
-	}
+	t.Logf("of %d calls of as many actors, %d failed as a replica was killed and one came, for %d ms; %d of these failed again", next.Load(), failed.Load(), lastFailure.Load()-firstFailure.Load(), lost.Load())
 	if failed.Load() > 20*workers {
 		t.Errorf("%d calls failed, want no more than were under way for a while", failed.Load())
 	}
 	if n := shared.Load(); n < actors/20 || n > actors/4 {
 		t.Errorf("the replica had passed on %d calls as it was killed, want its share of %d", n, actors/4)
-	}
-	if n := int64(bridged(t, third)); n < (actors-came)/20 {
-		t.Errorf("the replica that came has passed on %d calls, want its share of the last %d", n, actors-came)
 	}
 	if lost.Load() > 0 {
 		t.Errorf("%d calls failed when repeated", lost.Load())

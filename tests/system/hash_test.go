@@ -23,7 +23,7 @@ func TestAUserStaysAtOneInstanceOverClusters(t *testing.T) {
 		instances["east "+name] = m.sidecar(t, m.east, sandbox.SidecarOptions{App: app("cart"), Instance: name})
 	}
 	callers := []*sandbox.Sidecar{m.app(t, m.west, "sticky", "checkout"), m.sidecar(t, m.west, sandbox.SidecarOptions{App: app("checkout"), Instance: "second"})}
-	const users = 24
+	const users = 64 // so many that each instance has some
 	where := func(wanted int, without string) (at map[string]string) {
 		t.Helper()
 		meshtest.Eventually(t, meshtest.Patience, func() error {

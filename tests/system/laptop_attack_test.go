@@ -254,7 +254,7 @@ func TestALaptopStaysAsLongAsItsObject(t *testing.T) {
 	h := hosting(t, nil)
 	h.app(t, h.west, "shop", "payments")
 	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
-	g := h.join(t, h.invite(t, "--hours", "0.004"))
+	g := h.join(t, h.invite(t, "--hours", "0.01"))
 	text, errs, err := h.isthmus(t, h.west, "", "get", "cluster", "anna-laptop", "-o", "yaml")
 	if err != nil {
 		t.Fatalf("%v: %s", err, errs)

@@ -156,13 +156,15 @@ func TestALaptopTakesCalls(t *testing.T) {
 		}
 	}
 	answers(t, callers["checkout-dev"], "orders", "anna-laptop")
-	meshtest.Eventually(t, meshtest.Patience, func() error {
-		reply, err := callers["payments"].Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", anna)
-		if err == nil && reply.Cluster != "anna-laptop" {
-			err = fmt.Errorf("the header leads to %s", reply.Cluster)
-		}
-		return err
-	})
+	for _, id := range []string{"payments", "checkout"} {
+		meshtest.Eventually(t, meshtest.Patience, func() error {
+			reply, err := callers[id].Invoke(meshtest.Within(t, meshtest.Attempt), "orders", "hello", anna)
+			if err == nil && reply.Cluster != "anna-laptop" {
+				err = fmt.Errorf("the header leads %s to %s", id, reply.Cluster)
+			}
+			return err
+		})
+	}
 	for _, c := range []struct {
 		id     string
 		header http.Header
@@ -239,46 +241,56 @@ func TestAGuestExportsNothingElse(t *testing.T) {
 // hours are over. Otherwise an operator, or the hours, end it.
 func TestALaptopEnds(t *testing.T) {
 	t.Parallel()
-	h := hosting(t, nil)
-	h.app(t, h.west, "shop", "payments")
-	h.apply(t, h.west, selection("shop", "orders", "app: payments"))
-
-	killed := h.join(t, h.invite(t, "--hours", "0.01"))
-	answers(t, &sandbox.Sidecar{Daprd: killed.Daprd}, "payments", "west")
-	if err := killed.Process.Kill(); err != nil {
-		t.Fatal(err)
+	for how, end := range map[string]func(*testing.T, *host){
+		"killed": func(t *testing.T, h *host) {
+			g := h.join(t, h.invite(t, "--hours", "0.01"))
+			answers(t, &sandbox.Sidecar{Daprd: g.Daprd}, "payments", "west")
+			if err := g.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			h.gone(t, g) // by its hours, which are half a minute
+		},
+		"its time is over": func(t *testing.T, h *host) {
+			g := h.join(t, h.invite(t, "--hours", "0.01"))
+			<-g.Process.Done()
+			if out := g.Tail(100); !strings.Contains(out, "the time of this guest is over") {
+				t.Errorf("the laptop says:\n%s", out)
+			}
+			h.gone(t, g)
+		},
+		"deleted": func(t *testing.T, h *host) {
+			g := h.join(t, h.invite(t))
+			if _, errs, err := h.isthmus(t, h.west, "", "delete", "cluster", "anna-laptop"); err != nil {
+				t.Fatalf("%v: %s", err, errs)
+			}
+			<-g.Process.Done()
+			if out := g.Tail(100); !strings.Contains(out, "has this guest no longer") {
+				t.Errorf("the laptop says:\n%s", out)
+			}
+			h.gone(t, g)
+		},
+		"killed, and invited again": func(t *testing.T, h *host) { // which is no obstacle for the next of its name
+			lost := h.join(t, h.invite(t))
+			if err := lost.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			again := h.join(t, h.invite(t))
+			answers(t, &sandbox.Sidecar{Daprd: again.Daprd}, "payments", "west")
+			if err := again.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			<-again.Process.Done()
+			h.gone(t, again)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			h := hosting(t, nil)
+			h.app(t, h.west, "shop", "payments")
+			h.apply(t, h.west, selection("shop", "orders", "app: payments"))
+			end(t, h)
+		})
 	}
-	h.gone(t, killed) // by its hours, which are half a minute
-
-	timed := h.join(t, h.invite(t, "--hours", "0.005"))
-	<-timed.Process.Done()
-	if out := timed.Tail(100); !strings.Contains(out, "the time of this guest is over") {
-		t.Errorf("the laptop says:\n%s", out)
-	}
-	h.gone(t, timed)
-
-	deleted := h.join(t, h.invite(t))
-	if _, errs, err := h.isthmus(t, h.west, "", "delete", "cluster", "anna-laptop"); err != nil {
-		t.Fatalf("%v: %s", err, errs)
-	}
-	<-deleted.Process.Done()
-	if out := deleted.Tail(100); !strings.Contains(out, "has this guest no longer") {
-		t.Errorf("the laptop says:\n%s", out)
-	}
-	h.gone(t, deleted)
-
-	// One that was killed is no obstacle for the next of its name.
-	lost := h.join(t, h.invite(t))
-	if err := lost.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	again := h.join(t, h.invite(t))
-	answers(t, &sandbox.Sidecar{Daprd: again.Daprd}, "payments", "west")
-	if err := again.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-again.Process.Done()
-	h.gone(t, again)
 }
 
 // Each error says what was tried and what to do, and none but the last uses the invitation.

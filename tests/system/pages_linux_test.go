@@ -206,7 +206,9 @@ func repository(t *testing.T) string {
 		}
 	}
 	build(filepath.Join(dir, "bin", "example-app"), "../../examples/two-clusters/app")
-	plan, err := exec.Command("make", "-n", "-C", "../..", "example").CombinedOutput()
+	maker := exec.Command("make", "-n", "-C", "../..", "example")
+	maker.Env = append(os.Environ(), "MAKEFLAGS=") // what the make that runs the tests was given is not for this one
+	plan, err := maker.CombinedOutput()
 	for _, name := range []string{"daprd", "sentry"} {
 		if p, ok := programs.Named(name); !ok || p.Need != programs.Demo {
 			t.Errorf("what the demo runs has no %s", name)

@@ -116,12 +116,12 @@ func TestCallsAreShiftedInSteps(t *testing.T) {
 	t.Run("no further, since somebody else writes", func(t *testing.T) {
 		t.Parallel()
 		prepare(t, "cart", nil)
-		shift := func(end func(*os.Process)) string {
+		shift := func(every string, end func(*os.Process)) string {
 			binary, err := sandbox.Binary("isthmus")
 			if err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(meshtest.Within(t, meshtest.Patience), binary, "shift", "shift/cart", "--to", "east=50%", "--step", "20%", "--every", "5s")
+			cmd := exec.CommandContext(meshtest.Within(t, meshtest.Patience), binary, "shift", "shift/cart", "--to", "east=50%", "--step", "20%", "--every", every)
 			cmd.Env = append(os.Environ(), m.west.CommandLine()...)
 			var errs bytes.Buffer
 			out := &firstLine{seen: make(chan struct{})}
@@ -137,14 +137,14 @@ func TestCallsAreShiftedInSteps(t *testing.T) {
 			}
 			return errs.String()
 		}
-		errs := shift(func(p *os.Process) { _ = p.Signal(os.Interrupt) })
+		errs := shift("1m", func(p *os.Process) { _ = p.Signal(os.Interrupt) })
 		if !strings.Contains(errs, "interrupted") || !strings.Contains(errs, "go back by: isthmus shift shift/cart --to east=10%") {
 			t.Errorf("interrupted, it says:\n%s", errs)
 		}
 		has(t, "cart", "{cluster: east, weight: 30,")
 		m.apply(t, m.west, selection("shift", "cart-caller", shiftRoutes("cart", "90", "10")))
 		other := shiftRoutes("cart", "70", "30") + ", whenStale: serve"
-		errs = shift(func(*os.Process) { m.apply(t, m.west, selection("shift", "cart-caller", other)) })
+		errs = shift("20s", func(*os.Process) { m.apply(t, m.west, selection("shift", "cart-caller", other)) })
 		if !strings.Contains(errs, "was changed by somebody else meanwhile, and is not written over") {
 			t.Errorf("beside another change, it says:\n%s", errs)
 		}

@@ -34,7 +34,7 @@ func TestCallsOfOneCallerSpreadOverRemoteInstances(t *testing.T) {
 	m.hasReady(t, m.west, "spread/checkout", "orders", 5)
 	allAnswer(t, checkout, 5)
 
-	spread(t, checkout, 10_000, 5)
+	spread(t, checkout, 2000, 5)
 
 	before := map[string][]string{}
 	for name, s := range instances {
@@ -93,7 +93,7 @@ func TestAnInstanceThatComesBackHasItsShare(t *testing.T) {
 		if n := l.failures(); n > 0 {
 			t.Errorf("%d calls failed: %v", n, l.failed[0])
 		}
-		spread(t, checkout, 2000, 5)
+		spread(t, checkout, 1000, 5)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/identity/identitytest"
 	resolverservice "github.com/isthmus-mesh/isthmus/resolver-service"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/console/consoletest"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // world is three clusters with links to each other. The console is that of west.
@@ -80,12 +80,11 @@ func linkTo(c *cluster) *catalog.Cluster {
 
 func newCluster(t *testing.T, name string, ca *identitytest.CA) *cluster {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := sandbox.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	c := &cluster{t: t, ca: ca, name: name, dir: t.TempDir(), gateway: l.Addr().String()}
+	c := &cluster{t: t, ca: ca, name: name, dir: t.TempDir(), gateway: fmt.Sprint("127.0.0.1:", port)}
 	f := ca.Config(identity.ServiceApp("", name)).Files
 	c.text = fmt.Sprintf("cluster: %s\ndataDir: %s\nidentity: {files: {cert: %s, key: %s, ca: %s}}\ngateway: {drainTimeout: 100ms}\n"+
 		"listen: {resolver: '127.0.0.1:0', gateway: '%s', console: '127.0.0.1:0'}\n", name, c.dir, f.Cert, f.Key, f.CA, c.gateway)

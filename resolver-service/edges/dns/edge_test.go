@@ -3,7 +3,6 @@ package dns
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"reflect"
@@ -17,6 +16,7 @@ import (
 	"github.com/isthmus-mesh/isthmus/internal/strict"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns/transport"
 	"github.com/isthmus-mesh/isthmus/resolver-service/edges/dns/zone"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox"
 )
 
 // parse reads what isthmus.yaml has of DNS.
@@ -166,13 +166,12 @@ func TestTroublesOfDNSAreNotes(t *testing.T) {
 // TestBothFamiliesListenAtOnePort with an address of its own for each, in either order.
 func TestBothFamiliesListenAtOnePort(t *testing.T) {
 	for _, pair := range [][2]string{{"0.0.0.0", "[::]"}, {"[::]", "0.0.0.0"}, {"127.0.0.1", "[::]"}, {"0.0.0.0", ""}} {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := sandbox.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, port, _ := net.SplitHostPort(free.Addr().String())
-		free.Close()
-		open, err := Open([]Listen{{Address: pair[0] + ":" + port}, {Address: pair[1] + ":" + port}}, Files{}, slog.New(slog.DiscardHandler))
+		at := func(host string) Listen { return Listen{Address: fmt.Sprint(host, ":", port)} }
+		open, err := Open([]Listen{at(pair[0]), at(pair[1])}, Files{}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Errorf("%v: %v", pair, err)
 			continue

@@ -155,11 +155,11 @@ func TestAClientThatDoesNotReadIsDropped(t *testing.T) {
 
 // TestASlowClientIsNotDropped checks that a client may read slowly.
 func TestASlowClientIsNotDropped(t *testing.T) {
-	s := start(t, stream.Config{StallTimeout: time.Second}, "127.0.0.1:0")
+	s := start(t, stream.Config{StallTimeout: 4 * time.Second}, "127.0.0.1:0")
 	s.bigView(20_000)
 	c := s.dial().send(helloOf(checkout, ""))
 	c.recv()
-	time.Sleep(1500 * time.Millisecond) // nothing is for it meanwhile
+	time.Sleep(5 * time.Second) // nothing is for it meanwhile
 	s.instances(orders, "10.0.0.1:50002")
 	c.until(says(orders, "[10.0.0.1:50002]"))
 }

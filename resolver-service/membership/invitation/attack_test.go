@@ -414,7 +414,7 @@ func TestAMACIsForOneDirection(t *testing.T) {
 
 func TestMeetingsAreBounded(t *testing.T) {
 	west, east := twoClusters(t)
-	east.limits.proof = 500 * time.Millisecond
+	east.limits.proof = 5 * time.Second
 	text := east.invite("west", nil)
 	flood := service(t, "north")
 	conn, err := grpc.NewClient("passthrough:///"+east.address, grpc.WithTransportCredentials(flood.cfg.Identity.BootstrapCredentials()))

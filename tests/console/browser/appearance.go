@@ -1,6 +1,8 @@
 package browser
 
 import (
+	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -41,7 +43,7 @@ func (p *Page) WithoutScripts() {
 func (p *Page) Screenshot(name string) string {
 	p.t.Helper()
 	dir := p.t.ArtifactDir()
-	if root := os.Getenv("ISTHMUS_ARTEFACTS"); root != "" {
+	if root := artefacts(); root != "" {
 		dir = filepath.Join(root, strings.ReplaceAll(p.t.Name(), "/", "."))
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			p.t.Fatal(err)
@@ -52,6 +54,38 @@ func (p *Page) Screenshot(name string) string {
 		p.t.Fatal(err)
 	}
 	return file
+}
+
+func artefacts() string { return os.Getenv("ISTHMUS_ARTEFACTS") }
+
+// Keep takes a picture for people to look at, if anybody is to: it is a second's work.
+func (p *Page) Keep(name string) {
+	p.t.Helper()
+	if asked := flag.Lookup("test.artifacts"); artefacts() != "" || asked != nil && asked.Value.String() == "true" || p.t.Failed() {
+		p.Screenshot(name)
+	}
+}
+
+// Everywhere has everybody able to read a page: on a telephone and a screen, in light and dark. It takes
+// pictures, and may be given more tags of axe-core.
+func (p *Page) Everywhere(name string, tags ...string) {
+	p.t.Helper()
+	const telephone, screen = 320, 1440
+	for _, scheme := range []string{"light", "dark"} {
+		p.Prefer("prefers-color-scheme", scheme)
+		for _, width := range []int64{telephone, screen} {
+			p.Viewport(width, 900)
+			if width == screen || scheme == "light" { // colours are the same at each width
+				for _, v := range p.Axe(tags...) {
+					p.t.Errorf("%s, %s, %d px: %s", name, scheme, width, v)
+				}
+			}
+			if wide := p.Overflow(); len(wide) > 0 {
+				p.t.Errorf("%s, %s, %d px: it scrolls sideways: %v", name, scheme, width, wide)
+			}
+			p.Keep(fmt.Sprintf("%s-%s-%d", name, scheme, width))
+		}
+	}
 }
 
 // Overflow is what makes the page scroll sideways: elements that are wider than it is shown, the

@@ -130,7 +130,7 @@ func succeed(t *testing.T, address string) {
 					t.Error(err)
 					return
 				}
-				conn.SetDeadline(time.Now().Add(5 * time.Second))
+				conn.SetDeadline(time.Now().Add(patience))
 				_, err = conn.Write(packed)
 				if err == nil {
 					_, err = conn.Read(make([]byte, 512))

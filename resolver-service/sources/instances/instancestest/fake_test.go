@@ -247,7 +247,9 @@ func faults() []fault {
 			return errors.Join(emit(instances.Change{Full: true}), err)
 		})},
 		{what: "takes a lost connection for empty", caught: "a server's kill -9 takes nothing away", watch: failingWith(func(err error, emit func(instances.Change) error) error {
-			return errors.Join(emit(instances.Change{Full: true}), err)
+			err = errors.Join(emit(instances.Change{Full: true}), err)
+			time.Sleep(500 * time.Millisecond) // or the full set that comes next hides it
+			return err
 		})},
 		{what: "is empty until it is heard", caught: "a server that is away from the start says nothing, and is heard when it is there", watch: func(ctx context.Context, s source, emit func(instances.Change) error) error {
 			if err := emit(instances.Change{Full: true}); err != nil {
