@@ -26,6 +26,7 @@ type Links struct {
 	log          *slog.Logger
 	settling     *settling
 	first        *settling     // of links that are of use; others let them go first
+	turns        chan struct{} // to connect, of links that are of no use
 	objectsKnown chan struct{} // closed once the Cluster objects are known
 	crowded      atomic.Bool   // there are many links
 
@@ -42,7 +43,7 @@ type runningLink struct {
 
 // NewLinks makes links. It starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(settleWithin), first: newSettling(firstWithin), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(settleWithin), first: newSettling(firstWithin), turns: make(chan struct{}, togetherAtMost), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
 }
 
 // Settled is closed once each cluster of the first Cluster objects has sent its exports, or has

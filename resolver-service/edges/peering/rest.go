@@ -3,6 +3,7 @@ package peering
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -55,10 +56,11 @@ func (l *link) used(need *topology.Need, object *catalog.Cluster) bool {
 	return need == nil || need.Used || introducer(object) || !l.crowded()
 }
 
-// letOthersFirst holds up a link that is of no use, in a service that has just started with many. So the
-// routes in use are ready as soon as with few.
+// letOthersFirst holds up a link that is of no use while others connect, where there are many. So a start
+// has the routes in use ready as soon as with few.
 func (l *link) letOthersFirst(ctx context.Context) {
-	for l.crowded() {
+	var turns chan<- struct{}
+	for first := l.first.done; l.crowded(); {
 		need, _, changed := l.need.Follow()
 		if object, _ := l.object.Load(); need != nil && l.used(need, object) {
 			return
@@ -67,13 +69,23 @@ func (l *link) letOthersFirst(ctx context.Context) {
 			l.first.heard(l.cluster)
 		}
 		select {
-		case <-l.first.done:
+		case <-first:
+			first, turns = nil, l.turns
+		case turns <- struct{}{}:
+			l.endTurn = sync.OnceFunc(func() { <-l.turns })
+			time.AfterFunc(turnWithin, l.endTurn)
 			return
 		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// isHeard says that the peer has told all.
+func (l *link) isHeard() {
+	l.heard(l.cluster)
+	l.endTurn()
 }
 
 // turn takes the link to its next phase, where it is time for that.
@@ -144,7 +156,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
 			l.reported, l.silent = topology.Resting, false
 		}
-		l.heard(l.cluster)
+		l.isHeard()
 	}
 	l.freshness.rest()
 	l.rest.pollIn(live.Jitter(pause))

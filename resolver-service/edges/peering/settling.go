@@ -17,6 +17,13 @@ const (
 // connects to all the others.
 const firstWithin = time.Second
 
+// So many of these others connect at a time, each for so long at most. The service has a processor for
+// whoever asks it meanwhile, and the peers that answer do not wait long for those that don't.
+const (
+	togetherAtMost = 64
+	turnWithin     = 500 * time.Millisecond
+)
+
 // settling tells when a service that has just started has heard its peers.
 type settling struct {
 	done   chan struct{}
