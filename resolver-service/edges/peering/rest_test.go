@@ -374,3 +374,24 @@ func TestWhatIsInUseComesFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestAStartConnectsToSoManyAtATime, and those that do not answer hold up the others for a moment only.
+func TestAStartConnectsToSoManyAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silent = 3 * togetherAtMost
+		n := peeringtest.New(1)
+		objects := make([]catalog.Object, 0, silent+1)
+		for i := range silent {
+			host := fmt.Sprintf("gw-%d", i)
+			n.Drop("west", host)
+			objects = append(objects, reaches(fmt.Sprint("silent-", i), longLease, host+":15443"))
+		}
+		newSite(t, n, "north", exported("orders")).serve("north-gw")
+		west := newSiteOf(t, n, Config{Cluster: "west"}, append(objects, reaches("north", longLease, "north-gw:15443"))...)
+		time.Sleep(turnWithin / 2)
+		if made := n.Made(); made > togetherAtMost {
+			t.Errorf("%d connections are tried at once; want %d at most", made, togetherAtMost)
+		}
+		west.takes(silent/togetherAtMost*turnWithin+time.Second, "north is heard", func() bool { return west.peer("north").GetExports() == 1 })
+	})
+}
