@@ -345,14 +345,16 @@ func TestWhatIsInUseComesFirst(t *testing.T) {
 			n := peeringtest.New(1)
 			objects := []catalog.Object{selects("checkout", "orders", "east")}
 			others := []string{"north", "south", "up", "down"}
-			sites := map[string]*site{}
 			for _, name := range append(others, "east") {
-				n.SetPaths("west", name+"-gw", peeringtest.Path{Delay: 20 * time.Millisecond})
+				delay := 5 * time.Millisecond
+				if name == "east" {
+					delay = 20 * time.Millisecond
+				}
+				n.SetPaths("west", name+"-gw", peeringtest.Path{Delay: delay})
 				there := newSite(t, n, name, exported("orders"), reaches("west", 0, "west-gw:15443"))
 				if there.apply(runs("orders", "10.0.0.1:50002")); name != "east" || !gone {
 					there.serve(name + "-gw")
 				}
-				sites[name] = there
 				objects = append(objects, reaches(name, longLease, name+"-gw:15443"))
 			}
 			west := newSiteOf(t, n, Config{Cluster: "west", Many: -1}, objects...)
@@ -366,7 +368,7 @@ func TestWhatIsInUseComesFirst(t *testing.T) {
 			}
 			west.takes(time.Second, "orders answered from east", west.ok)
 			for _, name := range others {
-				if streams := sites[name].peer("west").GetAskedBy(); streams > 0 {
+				if west.peer(name).GetExports() > 0 {
 					t.Errorf("%s was asked before the route in use was ready", name)
 				}
 			}
