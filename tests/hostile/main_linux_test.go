@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -12,10 +11,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil { // the battery attacks all listeners at once, and waits most of the time
-		panic(err)
-	}
+	meshtest.Together(16) // the battery attacks all listeners at once, and waits most of the time
 	os.Exit(network.Own(func() int { return meshtest.Leaks(m.Run()) }))
 }
 

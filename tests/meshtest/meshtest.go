@@ -4,8 +4,10 @@ package meshtest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,20 @@ import (
 
 	"go.uber.org/goleak"
 )
+
+// Together has so many tests of a package run at a time, unless its command line says how many. It comes
+// before they run.
+func Together(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
+}
 
 // Leaks is the exit code of tests that ended with code: 1 where all went well but goroutines
 // are left, which it tells of.

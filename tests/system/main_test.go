@@ -3,7 +3,6 @@
 package system
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,18 +20,8 @@ var shared struct {
 	*mesh
 }
 
-// together is how many tests run at a time, since most wait for what has to happen.
-const together = "4"
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", together); err != nil {
-			panic(err)
-		}
-	}
+	meshtest.Together(4) // most wait for what has to happen
 	code := m.Run()
 	if shared.mesh != nil {
 		if err := shared.close(); err != nil {
