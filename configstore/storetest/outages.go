@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -102,18 +103,15 @@ func restart(t *testing.T, b Backend, kill bool) {
 	}
 	b.Restart(t, kill)
 	if kill && b.Forgets {
-		want = nil
-		for _, stored := range listSoon(t, s) {
-			want = append(want, stored.Object)
-		}
+		want = objectsOf(listSoon(t, s))
 	}
 	f.awaitSet(want...)
 	writeSoon(t, s, Cluster("north", "a"))
 	want = append(want, Cluster("north", "a"))
 	f.awaitSet(want...)
 	// A reader may have what the server had, for a while; not who asks now.
-	if listed := listSoon(t, s); len(listed) != len(want) {
-		t.Errorf("after the restart the store lists %d objects; want %d", len(listed), len(want))
+	if listed := texts(objectsOf(listSoon(t, s))); !maps.Equal(listed, texts(want)) {
+		t.Errorf("after the restart the store lists %v; want %v", listed, texts(want))
 	}
 	if !kill || !b.Forgets {
 		f.neverLost(eastKey)

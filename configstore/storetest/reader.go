@@ -177,10 +177,7 @@ func (r *Reader) AwaitClusters(want ...string) {
 // awaitSet waits until the reader has these objects and no other.
 func (r *Reader) awaitSet(objects ...catalog.Object) {
 	r.t.Helper()
-	want := make(map[catalog.Key]string, len(objects))
-	for _, o := range objects {
-		want[o.Key()] = string(api.EncodeJSON(o))
-	}
+	want := texts(objects)
 	r.await(fmt.Sprintf("the set of %d objects", len(want)), func() bool {
 		return len(r.changes) > 0 && maps.Equal(r.texts, want)
 	})
@@ -318,6 +315,22 @@ func writeSoon(t testing.TB, s configstore.Writer, o catalog.Object) {
 		_, err := s.Write(ctx, configstore.Write{Object: o})
 		return err
 	})
+}
+
+// texts are objects by key.
+func texts(objects []catalog.Object) map[catalog.Key]string {
+	all := make(map[catalog.Key]string, len(objects))
+	for _, o := range objects {
+		all[o.Key()] = string(api.EncodeJSON(o))
+	}
+	return all
+}
+
+func objectsOf(stored []configstore.Stored) (objects []catalog.Object) {
+	for _, s := range stored {
+		objects = append(objects, s.Object)
+	}
+	return objects
 }
 
 // listSoon lists a store that has only just come back.

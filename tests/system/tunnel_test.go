@@ -12,6 +12,7 @@ import (
 
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
 	"github.com/isthmus-mesh/isthmus/tests/sandbox"
+	"github.com/isthmus-mesh/isthmus/tests/sandbox/stalls"
 )
 
 // behindNAT is west, and a cluster "east" whose service listens nowhere that west could reach, and
@@ -113,6 +114,7 @@ func TestACutTunnelIsBackAtOnce(t *testing.T) {
 	answers(t, checkout, "orders", "east")
 	l := startLoad(t, "a tunnel is cut", calling(checkout, "orders"))
 	var away []time.Duration
+	watch, begun := stalls.Begin(t), time.Now()
 	for range 5 {
 		l.answersFrom("east")
 		began := time.Now()
@@ -123,7 +125,7 @@ func TestACutTunnelIsBackAtOnce(t *testing.T) {
 	}
 	l.noneFailed() // daprd tries those under way again
 	t.Logf("the callee answers again after %v", away)
-	if slices.Min(away) > time.Second { // a busy machine may take longer, but not each time
+	if slices.Sort(away); away[len(away)/2] > time.Second+10*watch.Longest(begun) {
 		t.Errorf("it answers again after %v; want less than a second", away)
 	}
 

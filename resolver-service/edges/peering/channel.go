@@ -76,6 +76,7 @@ func (c *channel) run(ctx context.Context) {
 			if conn, err = c.connectWhenWanted(ctx); err != nil {
 				return
 			}
+			c.link.reached.Store(true)
 		}
 		var heard bool
 		if next, heard, err = c.runStream(ctx, conn); heard && !isRefusal(err) {

@@ -41,6 +41,7 @@ type link struct {
 	turns    chan struct{}        // that of Links
 	heard    func(cluster string) // that of Links
 	endTurn  func()
+	reached  atomic.Bool // its gateway has taken a connection
 	peerLog
 
 	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
@@ -107,6 +108,10 @@ func (l *link) run(ctx context.Context) {
 	}
 	defer l.need.Close()
 	l.letOthersFirst(ctx)
+	defer func() { l.endTurn() }()
+	if ctx.Err() != nil {
+		return
+	}
 	object, _, changed := l.object.Follow()
 	l.lease.setStaleAfter(object.StaleAfter)
 	defer l.lease.stop()
@@ -234,7 +239,8 @@ func (l *link) reportLease(ctx context.Context) {
 		l.warn("lease of a peer ended; routes to it are withdrawn, or stale where whenStale is serve",
 			"peer", l.cluster, "why", l.status.lossReason(state))
 	case first:
-		l.isHeard()
+		l.heard(l.cluster)
+		l.endTurn()
 		l.info("exports of a peer received", "peer", l.cluster, "exports", len(l.mirror.exports))
 	case want == topology.Damped:
 		l.warn("peer is back, and damped; only callers without another route use it",

@@ -43,7 +43,7 @@ type runningLink struct {
 
 // NewLinks makes links. It starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(settleWithin), first: newSettling(firstWithin), turns: make(chan struct{}, togetherAtMost), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(settleWithin, settlePause), first: newSettling(firstWithin, 0), turns: make(chan struct{}, togetherAtMost), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
 }
 
 // Settled is closed once each cluster of the first Cluster objects has sent its exports, or has

@@ -62,30 +62,33 @@ func (l *link) letOthersFirst(ctx context.Context) {
 	var turns chan<- struct{}
 	for first := l.first.done; l.crowded(); {
 		need, _, changed := l.need.Follow()
-		if object, _ := l.object.Load(); need != nil && l.used(need, object) {
+		object, _, objectChanged := l.object.Follow()
+		if need != nil && l.used(need, object) {
 			return
 		}
 		if need != nil {
+			l.setPhase(polling) // it rests, for who asks
 			l.first.heard(l.cluster)
 		}
 		select {
 		case <-first:
 			first, turns = nil, l.turns
 		case turns <- struct{}{}:
-			l.endTurn = sync.OnceFunc(func() { <-l.turns })
-			time.AfterFunc(turnWithin, l.endTurn)
+			end := sync.OnceFunc(func() { <-l.turns })
+			time.AfterFunc(turnWithin, end)
+			time.AfterFunc(reachWithin, func() {
+				if !l.reached.Load() {
+					end()
+				}
+			})
+			l.endTurn = end
 			return
 		case <-changed:
+		case <-objectChanged:
 		case <-ctx.Done():
 			return
 		}
 	}
-}
-
-// isHeard says that the peer has told all.
-func (l *link) isHeard() {
-	l.heard(l.cluster)
-	l.endTurn()
 }
 
 // turn takes the link to its next phase, where it is time for that.
@@ -142,6 +145,7 @@ func (l *link) setPhase(next phase) {
 
 func (l *link) beginRest(ctx context.Context, chans *channels) {
 	chans.stop()
+	l.endTurn()
 	l.lease.rest()
 	l.setPhase(resting)
 	pause := live.Backoff(retryPause, pollPause, int(l.polled.Load()))
@@ -156,7 +160,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
 			l.reported, l.silent = topology.Resting, false
 		}
-		l.isHeard()
+		l.heard(l.cluster)
 	}
 	l.freshness.rest()
 	l.rest.pollIn(live.Jitter(pause))

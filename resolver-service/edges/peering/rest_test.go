@@ -357,13 +357,22 @@ func TestWhatIsInUseComesFirst(t *testing.T) {
 				}
 				objects = append(objects, reaches(name, longLease, name+"-gw:15443"))
 			}
+			for i := range 3 { // in use as well, and each is heard later than the last
+				name := fmt.Sprint("far-", i)
+				n.SetPaths("west", name+"-gw", peeringtest.Path{Delay: time.Duration(i+1) * 80 * time.Millisecond})
+				newSite(t, n, name, exported("orders"), reaches("west", 0, "west-gw:15443")).serve(name + "-gw")
+				objects = append(objects, reaches(name, longLease, name+"-gw:15443"))
+				if gone {
+					objects = append(objects, selects("caller-"+name, "orders", name))
+				}
+			}
 			west := newSiteOf(t, n, Config{Cluster: "west", Many: -1}, objects...)
 			west.serve("west-gw")
 			rest := func() bool {
 				return !slices.ContainsFunc(others, func(name string) bool { return west.peer(name).GetExports() != 1 })
 			}
 			if gone {
-				west.takes(firstWithin+time.Second, "the others are heard, though one in use is gone", rest)
+				west.takes(firstWithin+time.Second/2, "the others are heard, though one in use is gone", rest)
 				return
 			}
 			west.takes(time.Second, "orders answered from east", west.ok)
@@ -377,23 +386,39 @@ func TestWhatIsInUseComesFirst(t *testing.T) {
 	}
 }
 
-// TestAStartConnectsToSoManyAtATime, and those that do not answer hold up the others for a moment only.
+// TestAStartConnectsToSoManyAtATime, and those that are not there hold up the others for a moment only. Who
+// waits rests.
 func TestAStartConnectsToSoManyAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const silent = 3 * togetherAtMost
-		n := peeringtest.New(1)
-		objects := make([]catalog.Object, 0, silent+1)
-		for i := range silent {
-			host := fmt.Sprintf("gw-%d", i)
-			n.Drop("west", host)
-			objects = append(objects, reaches(fmt.Sprint("silent-", i), longLease, host+":15443"))
-		}
-		newSite(t, n, "north", exported("orders")).serve("north-gw")
-		west := newSiteOf(t, n, Config{Cluster: "west"}, append(objects, reaches("north", longLease, "north-gw:15443"))...)
-		time.Sleep(turnWithin / 2)
-		if made := n.Made(); made > togetherAtMost {
-			t.Errorf("%d connections are tried at once; want %d at most", made, togetherAtMost)
-		}
-		west.takes(silent/togetherAtMost*turnWithin+time.Second, "north is heard", func() bool { return west.peer("north").GetExports() == 1 })
-	})
+	for _, silent := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			const gone = 3 * togetherAtMost
+			n := peeringtest.New(1)
+			objects := make([]catalog.Object, 0, gone+1)
+			for i := range gone {
+				host := fmt.Sprintf("gw-%d", i)
+				if silent { // or it refuses
+					n.Drop("west", host)
+				}
+				objects = append(objects, reaches(fmt.Sprint("gone-", i), longLease, host+":15443"))
+			}
+			newSite(t, n, "north", exported("orders")).serve("north-gw")
+			n.SetPaths("west", "north-gw", peeringtest.Path{Delay: reachWithin / 3})
+			west := newSiteOf(t, n, Config{Cluster: "west"}, append(objects, reaches("north", longLease, "north-gw:15443"))...)
+			time.Sleep(reachWithin / 2)
+			if made := n.Made(); made != togetherAtMost {
+				t.Errorf("%d connections are tried at once; want %d", made, togetherAtMost)
+			}
+			for _, p := range west.links.Status() {
+				if p.GetState() != catalog.PeerResting {
+					t.Errorf("%s, which waits or is asked, is %s", p.GetCluster(), p.GetState())
+				}
+			}
+			for _, r := range west.links.Reach() {
+				if !r.Heard {
+					t.Errorf("%s, which waits or is asked, counts as lost", r.Cluster)
+				}
+			}
+			west.takes((gone/togetherAtMost+1)*reachWithin+time.Second/2, "north is heard", func() bool { return west.peer("north").GetExports() == 1 })
+		})
+	}
 }

@@ -17,17 +17,18 @@ const (
 // connects to all the others.
 const firstWithin = time.Second
 
-// So many of these others connect at a time, each for so long at most. The service has a processor for
-// whoever asks it meanwhile, and the peers that answer do not wait long for those that don't.
+// So many of these others connect at a time. The service has a processor for whoever asks it meanwhile.
+// A turn ends once the peer has told all, or after turnWithin; of one that is not even reached, sooner.
 const (
 	togetherAtMost = 64
+	reachWithin    = 100 * time.Millisecond
 	turnWithin     = 500 * time.Millisecond
 )
 
 // settling tells when a service that has just started has heard its peers.
 type settling struct {
-	done   chan struct{}
-	within time.Duration
+	done          chan struct{}
+	within, pause time.Duration
 
 	mu      sync.Mutex
 	waiting map[string]bool // clusters without exports yet; nil before begin
@@ -35,8 +36,9 @@ type settling struct {
 	limit   *time.Timer
 }
 
-func newSettling(within time.Duration) *settling {
-	return &settling{done: make(chan struct{}), within: within}
+// newSettling waits for a while, and for pause after each cluster that was heard, if that is longer.
+func newSettling(within, pause time.Duration) *settling {
+	return &settling{done: make(chan struct{}), within: within, pause: pause}
 }
 
 // begin sets the clusters to wait for. Only the first call counts: no earlier view has a cluster
@@ -62,8 +64,8 @@ func (s *settling) heard(cluster string) {
 	defer s.mu.Unlock()
 	if s.waiting[cluster] {
 		delete(s.waiting, cluster)
-		if up := time.Since(s.began); up > s.within-settlePause {
-			s.limit.Reset(min(settlePause, max(0, settleAtMost-up)))
+		if up := time.Since(s.began); up > s.within-s.pause {
+			s.limit.Reset(min(s.pause, max(0, settleAtMost-up)))
 		}
 		s.check()
 	}

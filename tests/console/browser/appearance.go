@@ -70,15 +70,12 @@ func (p *Page) Keep(name string) {
 // pictures, and may be given more tags of axe-core.
 func (p *Page) Everywhere(name string, tags ...string) {
 	p.t.Helper()
-	const telephone, screen = 320, 1440
 	for _, scheme := range []string{"light", "dark"} {
 		p.Prefer("prefers-color-scheme", scheme)
-		for _, width := range []int64{telephone, screen} {
+		for _, width := range []int64{320, 1440} {
 			p.Viewport(width, 900)
-			if width == screen || scheme == "light" { // colours are the same at each width
-				for _, v := range p.Axe(tags...) {
-					p.t.Errorf("%s, %s, %d px: %s", name, scheme, width, v)
-				}
+			for _, v := range p.Axe(tags...) {
+				p.t.Errorf("%s, %s, %d px: %s", name, scheme, width, v)
 			}
 			if wide := p.Overflow(); len(wide) > 0 {
 				p.t.Errorf("%s, %s, %d px: it scrolls sideways: %v", name, scheme, width, wide)
