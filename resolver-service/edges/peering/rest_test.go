@@ -23,7 +23,7 @@ func restful(t *testing.T) (west, north *site) {
 	n := peeringtest.New(1)
 	n.SetPaths("west", "north-gw", peeringtest.Path{Delay: 10 * time.Millisecond}) // so that what comes before an answer is seen
 	for _, name := range []string{"east", "north"} {
-		there := newSite(t, n, name, exported("orders"), exported("ledger"), reaches("west", 0, "west-gw:15443"))
+		there := newSiteOf(t, n, Config{Cluster: name, Many: -1}, exported("orders"), exported("ledger"), reaches("west", longLease, "west-gw:15443"))
 		there.serve(name + "-gw")
 		there.apply(runs("orders", "10.0.0.1:50002"))
 		there.apply(runs("ledger", "10.0.0.2:50002"))
@@ -134,12 +134,12 @@ func TestPeersThatNeverWereCostLittle(t *testing.T) {
 			}
 			return n
 		}
-		time.Sleep(4 * pollPause) // by then the pauses are as long as they get
+		time.Sleep(3 * pollPause) // by then the pauses are as long as they get
 		made, logged := west.net.Made(), lines()
-		time.Sleep(4 * pollPause)
+		time.Sleep(2 * pollPause)
 		made, logged = west.net.Made()-made, lines()-logged
 		// Three a poll at most, and some of east and north.
-		if least, most := uint64(count*3), uint64(count*6*2*pollTries); made < least || made > most || logged != 0 {
+		if least, most := uint64(count), uint64(count*3*2*pollTries); made < least || made > most || logged != 0 {
 			t.Errorf("then %d connections to %d peers that never were, and %d lines of log; want %d to %d, and none", made, count, logged, least, most)
 		}
 		south := newSite(t, west.net, "south-0", exported("orders"), reaches("west", 0, "west-gw:15443"))
