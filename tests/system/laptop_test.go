@@ -269,7 +269,7 @@ func TestALaptopEnds(t *testing.T) {
 			}
 			h.gone(t, g)
 		},
-		"killed, and invited again": func(t *testing.T, h *host) { // which is no obstacle for the next of its name
+		"killed and invited again": func(t *testing.T, h *host) { // which is no obstacle for the next of its name
 			lost := h.join(t, h.invite(t))
 			if err := lost.Process.Kill(); err != nil {
 				t.Fatal(err)
