@@ -37,11 +37,9 @@ type link struct {
 	object   live.Value[*catalog.Cluster]
 	topology *topology.Topology
 	identity *identity.Source
-	first    *settling            // that of Links
-	turns    chan struct{}        // that of Links
-	heard    func(cluster string) // that of Links
+	starts   *starts
 	endTurn  func()
-	reached  atomic.Bool // its gateway has taken a connection
+	reached  atomic.Bool // a gateway has taken a connection
 	peerLog
 
 	wanted       atomic.Pointer[v1alpha1.Wanted]      // what the peer is told that callers here miss; nil before the first
@@ -86,7 +84,7 @@ type update struct {
 
 func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
-		cfg: l.cfg, topology: l.topology, identity: l.identity, first: l.first, turns: l.turns, heard: l.heard, endTurn: func() {}, peerLog: peerLog{newThrottle(l.log)},
+		cfg: l.cfg, topology: l.topology, identity: l.identity, starts: l.starts, endTurn: func() {}, peerLog: peerLog{newThrottle(l.log)},
 		cluster: c.Name, pings: pingClock{time.Now()}, lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
 		mirror: newExportMirror(), introduced: newIntroductionLimiter(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
 	}
@@ -239,7 +237,7 @@ func (l *link) reportLease(ctx context.Context) {
 		l.warn("lease of a peer ended; routes to it are withdrawn, or stale where whenStale is serve",
 			"peer", l.cluster, "why", l.status.lossReason(state))
 	case first:
-		l.heard(l.cluster)
+		l.starts.heard(l.cluster)
 		l.endTurn()
 		l.info("exports of a peer received", "peer", l.cluster, "exports", len(l.mirror.exports))
 	case want == topology.Damped:

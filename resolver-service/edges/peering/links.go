@@ -24,9 +24,7 @@ type Links struct {
 	topology     *topology.Topology
 	identity     *identity.Source
 	log          *slog.Logger
-	settling     *settling
-	first        *settling     // of links that are of use; others let them go first
-	turns        chan struct{} // to connect, of links that are of no use
+	starts       *starts
 	objectsKnown chan struct{} // closed once the Cluster objects are known
 	crowded      atomic.Bool   // there are many links
 
@@ -43,12 +41,12 @@ type runningLink struct {
 
 // NewLinks makes links. It starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, settling: newSettling(settleWithin, settlePause), first: newSettling(firstWithin, 0), turns: make(chan struct{}, togetherAtMost), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, starts: newStarts(), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
 }
 
 // Settled is closed once each cluster of the first Cluster objects has sent its exports, or has
 // had 5 s to do so. Until then views lack exports that may arrive in a moment.
-func (l *Links) Settled() <-chan struct{} { return l.settling.done }
+func (l *Links) Settled() <-chan struct{} { return l.starts.settling.done }
 
 // Known is closed once the Cluster objects are known, which decide who may ask.
 func (l *Links) Known() <-chan struct{} { return l.objectsKnown }
@@ -57,12 +55,6 @@ func (l *Links) Known() <-chan struct{} { return l.objectsKnown }
 // hears a peer and whether the peer follows it. Call it before either runs.
 func Join(l *Links, s *Server) {
 	l.server, s.links = s, l
-}
-
-// heard records, of a service that has just started, that a cluster's exports have arrived.
-func (l *Links) heard(cluster string) {
-	l.settling.heard(cluster)
-	l.first.heard(cluster)
 }
 
 // linkState is the state of the link to a cluster; empty if there is none.
@@ -87,8 +79,7 @@ func (l *Links) subscriptions(cluster string) (streams int, since time.Time, res
 
 // Run follows the Cluster objects and keeps a link to each until ctx ends.
 func (l *Links) Run(ctx context.Context, clusters *live.Value[[]*catalog.Cluster]) error {
-	defer l.settling.end()
-	defer l.first.end()
+	defer l.starts.end()
 	defer l.stopAll()
 	if err := l.identity.Wait(ctx); err != nil {
 		return nil // ctx has ended
@@ -158,8 +149,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 	}
 	l.crowded.Store(len(wanted) > cmp.Or(l.cfg.Many, many))
 	if known {
-		l.settling.begin(wanted)
-		l.first.begin(wanted)
+		l.starts.begin(wanted)
 		l.identity.SetPeers(l.cfg.Namespace, trustOfPeers(clusters, l.cfg.Cluster))
 		select {
 		case <-l.objectsKnown:
@@ -215,7 +205,7 @@ func (l *Links) start(ctx context.Context, c *catalog.Cluster) {
 func (l *Links) drop(ctx context.Context, name string) {
 	r := l.links[name]
 	l.end(name)
-	l.heard(name)
+	l.starts.heard(name)
 	r.withdraw(ctx)
 }
 

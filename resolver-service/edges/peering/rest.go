@@ -60,7 +60,7 @@ func (l *link) used(need *topology.Need, object *catalog.Cluster) bool {
 // has the routes in use ready as soon as with few.
 func (l *link) letOthersFirst(ctx context.Context) {
 	var turns chan<- struct{}
-	for first := l.first.done; l.crowded(); {
+	for first := l.starts.first.done; l.crowded(); {
 		need, _, changed := l.need.Follow()
 		object, _, objectChanged := l.object.Follow()
 		if need != nil && l.used(need, object) {
@@ -68,13 +68,13 @@ func (l *link) letOthersFirst(ctx context.Context) {
 		}
 		if need != nil {
 			l.setPhase(polling) // it rests, for who asks
-			l.first.heard(l.cluster)
+			l.starts.first.heard(l.cluster)
 		}
 		select {
 		case <-first:
-			first, turns = nil, l.turns
+			first, turns = nil, l.starts.turns
 		case turns <- struct{}{}:
-			end := sync.OnceFunc(func() { <-l.turns })
+			end := sync.OnceFunc(func() { <-l.starts.turns })
 			time.AfterFunc(turnWithin, end)
 			time.AfterFunc(reachWithin, func() {
 				if !l.reached.Load() {
@@ -160,7 +160,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
 			l.reported, l.silent = topology.Resting, false
 		}
-		l.heard(l.cluster)
+		l.starts.heard(l.cluster)
 	}
 	l.freshness.rest()
 	l.rest.pollIn(live.Jitter(pause))

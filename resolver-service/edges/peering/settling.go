@@ -25,6 +25,33 @@ const (
 	turnWithin     = 500 * time.Millisecond
 )
 
+// starts has the links of a service that has just started connect in their order.
+type starts struct {
+	settling *settling
+	first    *settling     // of links that are of use; others let them go first
+	turns    chan struct{} // of the others, which many connect at a time
+}
+
+func newStarts() *starts {
+	return &starts{newSettling(settleWithin, settlePause), newSettling(firstWithin, 0), make(chan struct{}, togetherAtMost)}
+}
+
+func (s *starts) begin(clusters map[string]bool) {
+	s.settling.begin(clusters)
+	s.first.begin(clusters)
+}
+
+// heard records that a cluster's exports have arrived.
+func (s *starts) heard(cluster string) {
+	s.settling.heard(cluster)
+	s.first.heard(cluster)
+}
+
+func (s *starts) end() {
+	s.settling.end()
+	s.first.end()
+}
+
 // settling tells when a service that has just started has heard its peers.
 type settling struct {
 	done          chan struct{}
