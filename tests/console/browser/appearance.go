@@ -61,7 +61,7 @@ func artefacts() string { return os.Getenv("ISTHMUS_ARTEFACTS") }
 // Keep takes a picture for people to look at, if anybody is to: it is a second's work.
 func (p *Page) Keep(name string) {
 	p.t.Helper()
-	if asked := flag.Lookup("test.artifacts"); artefacts() != "" || asked != nil && asked.Value.String() == "true" || p.t.Failed() {
+	if artefacts() != "" || flag.Lookup("test.artifacts").Value.String() == "true" || p.t.Failed() {
 		p.Screenshot(name)
 	}
 }
