@@ -2,8 +2,10 @@ package system
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
 	"github.com/isthmus-mesh/isthmus/tests/meshtest"
@@ -55,7 +57,19 @@ func TestAUserStaysAtOneInstanceOverClusters(t *testing.T) {
 		})
 		return at
 	}
-	before := where(4, "", nil)
+	// East comes to be ready after west, so that its share grows in steps; so does that of a cluster
+	// which a caller lost for a second. No step takes as long as steady.
+	const steady = 5 * time.Second
+	before, since := where(4, "", nil), time.Now()
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		if at := where(4, "", nil); !maps.Equal(at, before) {
+			before, since = at, time.Now()
+		}
+		if past := time.Since(since); past < steady {
+			return fmt.Errorf("users are where they were %s ago", past)
+		}
+		return nil
+	})
 	lost := before["user-0"]
 	if err := instances[lost].Kill(); err != nil {
 		t.Fatal(err)
