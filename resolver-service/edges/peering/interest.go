@@ -18,7 +18,9 @@ type toldInterest struct {
 	told *catalog.AppSet
 }
 
-func (l *link) tellInterest() *toldInterest { return &toldInterest{from: l.need, all: !l.crowded()} }
+func (l *link) tellInterest() *toldInterest {
+	return &toldInterest{from: l.need, all: !l.crowd.crowded()}
+}
 
 // maxInterest bounds the apps in one message. Others are in the next ones.
 const maxInterest = 4000

@@ -51,7 +51,7 @@ type link struct {
 	leaseChanged chan struct{} // wakes the run goroutine
 	news         chan struct{} // signals something to tell the peer
 	nudges       chan struct{} // signals that the peer has nudged this cluster
-	crowded      func() bool   // there are many links
+	crowd        *crowd
 	// subscriptions is that of Links.
 	subscriptions func(cluster string) (streams int, since time.Time, restsMs uint32)
 	restsMs       atomic.Uint32 // that the peer is told; 0 while the link does not rest, and is not about to
@@ -86,7 +86,7 @@ func newLink(l *Links, c *catalog.Cluster) *link {
 	n := &link{
 		cfg: l.cfg, topology: l.topology, identity: l.identity, starts: l.starts, endTurn: func() {}, peerLog: peerLog{newThrottle(l.log)},
 		cluster: c.Name, pings: pingClock{time.Now()}, lease: newLease(c.StaleAfter), updates: make(chan update), leaseChanged: make(chan struct{}, 1), news: make(chan struct{}, 1), nudges: make(chan struct{}, 1), subscriptions: l.subscriptions,
-		mirror: newExportMirror(), introduced: newIntroductionLimiter(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowded: l.crowded.Load,
+		mirror: newExportMirror(), introduced: newIntroductionLimiter(), applyTimer: time.NewTimer(time.Hour), rest: rest{timer: time.NewTimer(time.Hour)}, crowd: l.crowd,
 	}
 	if l.cfg.MaxKnown > 0 {
 		n.mirror.room = l.cfg.MaxKnown
@@ -115,7 +115,7 @@ func (l *link) run(ctx context.Context) {
 	defer l.lease.stop()
 	defer l.applyTimer.Stop()
 	defer l.rest.timer.Stop()
-	if l.crowded() {
+	if l.crowd.crowded() {
 		l.setPhase(polling)
 		l.rest.timer.Reset(pollWithin)
 	}

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/api/isthmus/v1alpha1"
@@ -26,7 +25,7 @@ type Links struct {
 	log          *slog.Logger
 	starts       *starts
 	objectsKnown chan struct{} // closed once the Cluster objects are known
-	crowded      atomic.Bool   // there are many links
+	crowd        *crowd
 
 	mu     sync.Mutex // guards links, which only Run changes
 	links  map[string]*runningLink
@@ -41,7 +40,7 @@ type runningLink struct {
 
 // NewLinks makes links. It starts nothing.
 func NewLinks(cfg Config, t *topology.Topology, source *identity.Source, log *slog.Logger) *Links {
-	return &Links{cfg: cfg, topology: t, identity: source, log: log, starts: newStarts(), objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
+	return &Links{cfg: cfg, topology: t, identity: source, log: log, starts: newStarts(), crowd: &crowd{many: cmp.Or(cfg.Many, many)}, objectsKnown: make(chan struct{}), links: map[string]*runningLink{}}
 }
 
 // Settled is closed once each cluster of the first Cluster objects has sent its exports, or has
@@ -147,7 +146,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			wanted[c.Name] = true
 		}
 	}
-	l.crowded.Store(len(wanted) > cmp.Or(l.cfg.Many, many))
+	l.crowd.links.Store(int64(max(len(wanted), -l.cfg.Many)))
 	if known {
 		l.starts.begin(wanted)
 		l.identity.SetPeers(l.cfg.Namespace, trustOfPeers(clusters, l.cfg.Cluster))

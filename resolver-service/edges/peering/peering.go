@@ -50,7 +50,7 @@ type Config struct {
 	Heard Heard
 
 	// Many is the number of links above which peers are told an interest, and links rest; 0 stands for
-	// 32, and a negative number for none.
+	// 32. With a negative number they are as with that many links, and with one at least.
 	Many int
 
 	// MaxKnown bounds the bytes of exports that a new stream names as known; 0 stands for 3 MiB.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isthmus-mesh/isthmus/catalog"
@@ -20,7 +21,8 @@ const many = 32
 // leads there.
 const (
 	restAfter  = time.Minute      // after the last use
-	pollPause  = 5 * time.Minute  // between two polls
+	pollPause  = 5 * time.Minute  // between two polls of a peer, at least
+	pollEach   = time.Second / 2  // between two polls of any, on average: where many peers rest, each is polled less often
 	retryPause = 30 * time.Second // after the first poll in which nothing was heard, of a peer that never was; then twice as long each
 	pollWithin = 15 * time.Second // a poll ends at the latest
 	pollTries  = 2                // or once so many attempts have failed, and one at each gateway
@@ -28,8 +30,22 @@ const (
 	tellWithin = 8 * time.Second  // that a peer which rests is told that it is to poll
 )
 
+// crowd is all links of this cluster.
+type crowd struct {
+	links atomic.Int64
+	many  int
+}
+
+// crowded tells whether there are many.
+func (c *crowd) crowded() bool { return c.links.Load() > int64(c.many) }
+
+// pollPause is between two polls of a peer.
+func (c *crowd) pollPause() time.Duration {
+	return max(pollPause, time.Duration(c.links.Load())*pollEach)
+}
+
 // restsMs is for how long a link rests that rests.
-const restsMs = uint32((pollPause + pollWithin) / time.Millisecond)
+func (c *crowd) restsMs() uint32 { return uint32((c.pollPause() + pollWithin) / time.Millisecond) }
 
 type phase uint8
 
@@ -53,14 +69,14 @@ type rest struct {
 
 // used tells whether the link is to be up.
 func (l *link) used(need *topology.Need, object *catalog.Cluster) bool {
-	return need == nil || need.Used || introducer(object) || !l.crowded()
+	return need == nil || need.Used || introducer(object) || !l.crowd.crowded()
 }
 
 // letOthersFirst holds up a link that is of no use while others connect, where there are many. So a start
 // has the routes in use ready as soon as with few.
 func (l *link) letOthersFirst(ctx context.Context) {
 	var turns chan<- struct{}
-	for first := l.starts.first.done; l.crowded(); {
+	for first := l.starts.first.done; l.crowd.crowded(); {
 		need, _, changed := l.need.Follow()
 		object, _, objectChanged := l.object.Follow()
 		if need != nil && l.used(need, object) {
@@ -123,7 +139,7 @@ func (l *link) turn(ctx context.Context, object *catalog.Cluster, chans *channel
 	case r.phase == awake && (r.complete && l.reported == topology.Fresh || l.status.fails()):
 		if left := restAfter - now.Sub(r.used); !r.used.IsZero() && left > 0 {
 			r.timer.Reset(left)
-			l.restsMs.Store(restsMs) // which the peer hears before the link rests
+			l.restsMs.Store(l.crowd.restsMs()) // which the peer hears before the link rests
 		} else {
 			l.beginRest(ctx, chans)
 		}
@@ -138,7 +154,7 @@ func (l *link) setPhase(next phase) {
 		l.restsMs.Store(0)
 		l.polled.Store(0)
 	} else {
-		l.restsMs.Store(restsMs)
+		l.restsMs.Store(l.crowd.restsMs())
 	}
 	l.status.setResting(next != awake)
 }
@@ -148,7 +164,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 	l.endTurn()
 	l.lease.rest()
 	l.setPhase(resting)
-	pause := live.Backoff(retryPause, pollPause, int(l.polled.Load()))
+	pause := live.Backoff(retryPause, l.crowd.pollPause(), int(l.polled.Load()))
 	if l.rest.complete {
 		l.polled.Store(0)
 	} else {
@@ -156,7 +172,7 @@ func (l *link) beginRest(ctx context.Context, chans *channels) {
 		l.tellSilent(ctx)
 	}
 	if l.mirror.synced {
-		pause = pollPause
+		pause = l.crowd.pollPause()
 		if (l.reported != topology.Resting || l.silent && l.rest.complete) && l.apply(ctx, topology.PeerChange{Cluster: l.cluster, Lease: topology.Resting}) {
 			l.reported, l.silent = topology.Resting, false
 		}

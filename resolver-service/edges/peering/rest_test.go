@@ -284,6 +284,26 @@ func TestAPollTriesEachGateway(t *testing.T) {
 	}
 }
 
+// TestPollsAreNoMoreWithMorePeers: where thousands rest, each is polled less often.
+func TestPollsAreNoMoreWithMorePeers(t *testing.T) {
+	for links, pause := range map[int]time.Duration{1: pollPause, 33: pollPause, 600: pollPause, 1000: 500 * time.Second, 10_000: 5000 * time.Second} {
+		t.Run(fmt.Sprint(links), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := peeringtest.New(1)
+				north := newSiteOf(t, n, Config{Cluster: "north", Many: -links}, exported("orders"), reaches("west", longLease, "west-gw:15443"))
+				north.serve("north-gw")
+				west := newSiteOf(t, n, Config{Cluster: "west", Many: -links}, reaches("north", longLease, "north-gw:15443"))
+				west.takes(time.Minute, "rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
+				before := n.Made()
+				time.Sleep(12 * pause)
+				if made := n.Made() - before; made < 2*12 || made > 4*16 { // both poll, with two connections at most
+					t.Errorf("%d connections in 12 pauses of %s", made, pause)
+				}
+			})
+		})
+	}
+}
+
 // TestAPeerHearsThatALinkIsAboutToRest, so that it nudges this cluster from then on.
 func TestAPeerHearsThatALinkIsAboutToRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -303,7 +323,7 @@ func TestAPeerHearsThatALinkIsAboutToRest(t *testing.T) {
 		west.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection("cart").Key()}}})
 		west.takes(2*restAfter, "rest again", rests)
 		time.Sleep(time.Second)
-		if ms := north.peer("west").GetRestsMs(); ms != restsMs {
+		if ms := north.peer("west").GetRestsMs(); ms != west.links.crowd.restsMs() {
 			t.Errorf("a link at rest rests for %d ms", ms)
 		}
 		north.put(exported("vault"))

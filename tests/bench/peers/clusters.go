@@ -200,9 +200,9 @@ func newPeer(b *harness.B, name, service string, on net.Listener) *peer {
 }
 
 // serve runs the peer until the end, with a link to the service's cluster, to which it exports. It is
-// one of many, and may call so many apps there.
-func (p *peer) serve(b *harness.B, certificates harness.Certificates, on net.Listener, trust catalog.Trust, exports, calls int) {
-	p.Service = b.NewService(harness.Config{Cluster: p.name, Certificates: certificates, Peers: true, Many: -1, Listener: on, Watch: p.told.watch})
+// one of so many clusters, and may call so many apps there.
+func (p *peer) serve(b *harness.B, certificates harness.Certificates, on net.Listener, trust catalog.Trust, many, exports, calls int) {
+	p.Service = b.NewService(harness.Config{Cluster: p.name, Certificates: certificates, Peers: true, Many: -many, Listener: on, Watch: p.told.watch})
 	west := &catalog.Cluster{Name: ours, Gateways: []string{p.asks.Addr()}, StaleAfter: catalog.DefaultStaleAfter, Trust: trust}
 	p.Clusters.Store([]*catalog.Cluster{west})
 	p.Run(b)

@@ -173,7 +173,7 @@ func (c *column) measure(b *harness.B, p plan) {
 	for i := range c.Peers {
 		on := harness.Listen()
 		one := newPeer(b, peerName(i), address, on)
-		one.serve(b, certificates, on, catalog.Trust{}, p.exports, p.calls(i))
+		one.serve(b, certificates, on, catalog.Trust{}, c.Peers, p.exports, p.calls(i))
 		c.peers = append(c.peers, one)
 	}
 	for _, p := range c.peers {

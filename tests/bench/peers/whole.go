@@ -135,7 +135,7 @@ func (w *whole) run(b *harness.B, m *member, on net.Listener) {
 		defer close(m.done)
 		err := harness.Try(func() {
 			b.Scope(func(b *harness.B) {
-				m.serve(b, m.certificates, on, catalog.Trust{Roots: string(w.roots.Anchors())}, w.exports, m.calls)
+				m.serve(b, m.certificates, on, catalog.Trust{Roots: string(w.roots.Anchors())}, w.Peers, w.exports, m.calls)
 				close(ready)
 				<-ctx.Done()
 			})
