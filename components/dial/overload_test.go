@@ -101,7 +101,7 @@ func about(want float64) func(float64) bool {
 
 func TestEnoughInstancesCarryEveryCallFromTheFirst(t *testing.T) {
 	c := startCrowd(t, 12, -50)
-	if share := c.share(t, c.dial(t), 200); share < 1 {
+	if share := c.share(t, c.dial(t), 24); share < 1 { // so few that latencies are not compared yet
 		t.Errorf("the route has %.3f of the calls while its instances are being connected, want all", share)
 	}
 }

@@ -20,7 +20,7 @@ const (
 	lookEvery    = 250 * time.Millisecond // at rest
 	quietFor     = 20 * time.Millisecond  // without quietBytes of new garbage: nothing is going on
 	quietBytes   = 256 << 10
-	worthPercent = 8       // garbage, in hundredths of what is alive, that is worth it
+	worthPercent = 25      // garbage, in hundredths of what is alive, that is worth it: each collection looks at all of that
 	worthLeast   = 4 << 20 // bytes
 )
 

@@ -65,7 +65,8 @@ func newMesh(t *testing.T, west map[string]any) *mesh {
 	}
 	m.apply(m.east, meshtest.Cluster("west", m.west.Gateway), meshtest.Export("shop", "orders", "west"), meshtest.Export("shop", "ledger", "west"))
 	m.apply(m.north, meshtest.Cluster("west", m.west.Gateway), meshtest.Export("shop", "orders", "west"))
-	m.apply(m.west, meshtest.ClusterThatLapses(lapse, "east", m.east.Gateway), meshtest.ClusterThatLapses(lapse, "north", m.north.Gateway),
+	const atOnce = "  rampUp: 0s\n" // shares are shown, and no lease that lapses on a busy machine is to change them
+	m.apply(m.west, meshtest.ClusterThatLapses(lapse, "east", m.east.Gateway)+atOnce, meshtest.ClusterThatLapses(lapse, "north", m.north.Gateway)+atOnce,
 		meshtest.Export("shop", "orders", "east"),
 		meshtest.Selection("shop", "checkout", "app: orders, routes: [{cluster: local, weight: 90}, {cluster: north, weight: 10}]", "app: ledger"),
 		meshtest.Selection("shop", "cart", "app: orders, routes: [{cluster: east}]"))

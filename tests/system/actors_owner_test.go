@@ -219,6 +219,15 @@ func TestABridgeReplicaIsLost(t *testing.T) {
 	t.Parallel()
 	m := startActorMesh(t, false)
 	second := m.startBridge(t, m.west, "-2")
+	early := 0
+	meshtest.Eventually(t, meshtest.Patience, func() error { // until checkout's sidecar knows of both replicas
+		early++
+		got, err := callActor(t.Context(), m.checkout.Daprd, fmt.Sprintf("Cart/early-%d", early), "echo", []byte("hello"), nil)
+		if err == nil && (got.code != 200 || bridged(t, second) == 0) {
+			err = fmt.Errorf("call %d answers %d %s, and the second replica has passed on none", early, got.code, got.body)
+		}
+		return err
+	})
 	const actors, workers = 4_000, 16
 	var next, failed, lost, shared atomic.Int64
 	var killed, enough atomic.Bool

@@ -62,13 +62,17 @@ spec: {app: orders, address: "%s", check: {tcp: {}}}
 		}
 		return nil
 	})
-	before, beforeEast := l.answeredBy("west"), l.answeredBy("east")
-	l.answersFrom("west")
-	near, far := float64(l.answeredBy("west")-before), float64(l.answeredBy("east")-beforeEast)
+	// Calls that take much longer than before, as on a busy machine, make it less for a while.
+	meshtest.Eventually(t, meshtest.Patience, func() error {
+		before, beforeEast := l.answeredBy("west"), l.answeredBy("east")
+		l.answersFrom("west")
+		near, far := float64(l.answeredBy("west")-before), float64(l.answeredBy("east")-beforeEast)
+		if share := near / (near + far); share < 1./15-0.02 || share > 1./15+0.02 {
+			return fmt.Errorf("west has %.1f %% of the calls, want a fifteenth", 100*share)
+		}
+		return nil
+	})
 	l.noneFailed()
-	if share := near / (near + far); share < 1./15-0.02 || share > 1./15+0.02 {
-		t.Errorf("west has %.1f %% of the calls, want a fifteenth", 100*share)
-	}
 	for by, all := range took {
 		slices.Sort(all)
 		t.Logf("%s: %d calls, p50 %s, p99 %s", by, len(all), all[len(all)/2].Round(time.Millisecond), all[len(all)*99/100].Round(time.Millisecond))

@@ -36,7 +36,7 @@ func TestAUserStaysAtOneInstanceOverClusters(t *testing.T) {
 				user := fmt.Sprint("user-", i%users)
 				header := untraced.Clone()
 				header.Set("X-User", user)
-				reply, err := callers[i%len(callers)].Invoke(meshtest.Within(t, meshtest.Attempt), "cart", "hello", http.Header(header))
+				reply, err := callers[i/users%len(callers)].Invoke(meshtest.Within(t, meshtest.Attempt), "cart", "hello", http.Header(header))
 				if err != nil {
 					return err
 				}

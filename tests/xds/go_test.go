@@ -89,7 +89,7 @@ func (m *mesh) from(conn *grpc.ClientConn, want ...string) {
 	m.t.Helper()
 	answered := map[string]bool{}
 	meshtest.Eventually(m.t, meshtest.Patience, func() error {
-		for range 20 {
+		for range 100 { // in a row: not now and then
 			address, err := answeredBy(m.t.Context(), conn)
 			if err != nil || !slices.Contains(want, address) {
 				clear(answered) // it was so until now

@@ -423,7 +423,7 @@ func TestAServerEndsTheOldestOfTooManyStreams(t *testing.T) {
 	if streams, since, _ := a.streamsOf("west"); streams != 0 || since.IsZero() {
 		t.Errorf("%d streams, none since %s", streams, since)
 	}
-	for i := range 2 * maxSubscribers {
+	for i := range maxSubscribers + 100 {
 		_, leave, err := a.add(fmt.Sprint("c", i), func(error) {})
 		if err != nil {
 			t.Fatal(err)

@@ -146,6 +146,7 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 			wanted[c.Name] = true
 		}
 	}
+	crowded := l.crowd.crowded()
 	l.crowd.links.Store(int64(max(len(wanted), -l.cfg.Many)))
 	if known {
 		l.starts.begin(wanted)
@@ -169,9 +170,11 @@ func (l *Links) follow(ctx context.Context, clusters []*catalog.Cluster, known b
 		}
 		l.start(ctx, c)
 	}
-	for name := range l.links {
+	for name, r := range l.links {
 		if !wanted[name] {
 			l.drop(ctx, name)
+		} else if crowded && !l.crowd.crowded() {
+			r.recheckLease() // those at rest are to be up now
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // a poll that comes early. The peer then polls soon. Each side spaces this out for each peer.
 
 // nudgePause is the least time between two nudges of one peer, and between two polls that one causes. It
-// doubles while they go on, up to the pause between polls.
+// doubles while they go on, up to pollPause.
 const nudgePause = 10 * time.Second
 
 // pace spaces out what happens again and again.

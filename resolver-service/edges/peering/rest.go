@@ -22,7 +22,7 @@ const many = 32
 const (
 	restAfter  = time.Minute      // after the last use
 	pollPause  = 5 * time.Minute  // between two polls of a peer, at least
-	pollEach   = time.Second / 2  // between two polls of any, on average: where many peers rest, each is polled less often
+	pollEach   = time.Second      // between two polls of any: where many peers rest, each is polled less often
 	retryPause = 30 * time.Second // after the first poll in which nothing was heard, of a peer that never was; then twice as long each
 	pollWithin = 15 * time.Second // a poll ends at the latest
 	pollTries  = 2                // or once so many attempts have failed, and one at each gateway

@@ -153,7 +153,7 @@ func TestLinksRestOnlyWhereThereAreMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		west, _ := restful(t)
 		west.clusters.Store([]*catalog.Cluster{reaches("north", longLease, "north-gw:15443")})
-		west.takes(pollPause+time.Second, "connected", func() bool { return west.peer("north").GetState() == connected })
+		west.takes(time.Second, "connected", func() bool { return west.peer("north").GetState() == connected })
 		time.Sleep(2 * pollPause)
 		if p := west.peer("north"); p.GetState() != connected || p.GetLapses() != 0 {
 			t.Errorf("one of one: %v", p)
@@ -286,7 +286,7 @@ func TestAPollTriesEachGateway(t *testing.T) {
 
 // TestPollsAreNoMoreWithMorePeers: where thousands rest, each is polled less often.
 func TestPollsAreNoMoreWithMorePeers(t *testing.T) {
-	for links, pause := range map[int]time.Duration{1: pollPause, 33: pollPause, 600: pollPause, 1000: 500 * time.Second, 10_000: 5000 * time.Second} {
+	for links, pause := range map[int]time.Duration{1: pollPause, 300: pollPause, 1000: 1000 * time.Second, 10_000: 10_000 * time.Second} {
 		t.Run(fmt.Sprint(links), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := peeringtest.New(1)
@@ -296,8 +296,11 @@ func TestPollsAreNoMoreWithMorePeers(t *testing.T) {
 				west.takes(time.Minute, "rest", func() bool { return west.peer("north").GetState() == catalog.PeerResting })
 				before := n.Made()
 				time.Sleep(12 * pause)
-				if made := n.Made() - before; made < 2*12 || made > 4*16 { // both poll, with two connections at most
+				if made := n.Made() - before; made < 3*12 || made > 4*16 { // west by one connection each, and north by two that are refused
 					t.Errorf("%d connections in 12 pauses of %s", made, pause)
+				}
+				if ms, want := north.peer("west").GetRestsMs(), (pause + pollWithin).Milliseconds(); int64(ms) != want {
+					t.Errorf("north was told of a rest of %d ms, want %d", ms, want)
 				}
 			})
 		})
@@ -323,7 +326,7 @@ func TestAPeerHearsThatALinkIsAboutToRest(t *testing.T) {
 		west.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection("cart").Key()}}})
 		west.takes(2*restAfter, "rest again", rests)
 		time.Sleep(time.Second)
-		if ms := north.peer("west").GetRestsMs(); ms != west.links.crowd.restsMs() {
+		if ms := north.peer("west").GetRestsMs(); ms == 0 {
 			t.Errorf("a link at rest rests for %d ms", ms)
 		}
 		north.put(exported("vault"))
@@ -348,7 +351,8 @@ func TestAPeerThatIsGoneRestsAfterItsLastUse(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		before := west.net.Made()
 		time.Sleep(10 * time.Minute)
-		if made := west.net.Made() - before; made > 16 {
+		// Each of two that are gone is polled three times at most, by three connections, and west by two others.
+		if made := west.net.Made() - before; made > 3*3*2+3*2 {
 			t.Errorf("%d connections are tried in ten minutes, 20 after the last use", made)
 		}
 		north.serve("north-gw")

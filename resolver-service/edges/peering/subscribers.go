@@ -9,14 +9,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isthmus-mesh/isthmus/resolver-service/membership/introductions"
 	"github.com/isthmus-mesh/isthmus/resolver-service/topology"
 )
 
 // Bounds for subscribers.
 const (
-	maxStreams     = 32   // of one cluster, for all its replicas
-	maxRunning     = 64   // including ended ones that still run
-	maxSubscribers = 1000 // clusters that are kept without a stream
+	maxStreams     = 32                        // of one cluster, for all its replicas
+	maxRunning     = 64                        // including ended ones that still run
+	maxSubscribers = introductions.MaxClusters // that are kept without a stream
 )
 
 // subscribers are the clusters that follow the exports to them. It is safe for concurrent use.

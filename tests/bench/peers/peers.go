@@ -28,6 +28,7 @@ type plan struct {
 	changes    int           // of the others
 	own        int           // changes of the service's own apps
 	reconnects int           // of one peer
+	settle     time.Duration // before rest
 	rest       time.Duration // how long nothing happens
 }
 
@@ -48,10 +49,11 @@ func New(flags *flag.FlagSet) harness.Command {
 	flags.IntVar(&p.changes, "changes", 500, "changes of other clusters' apps to measure")
 	flags.IntVar(&p.own, "own", 60, "changes of the service's own apps to measure")
 	flags.IntVar(&p.reconnects, "reconnects", 10, "reconnects to measure")
-	flags.DurationVar(&p.rest, "rest", 8*time.Second, "how long to measure at rest")
+	flags.DurationVar(&p.settle, "settle", 40*time.Second, "how long to wait before that; peers are told of their trust meanwhile. A link that rests is first asked again after 225 s, and with 1,000 after 750")
+	flags.DurationVar(&p.rest, "rest", 10*time.Second, "how long to measure at rest. Links are asked every 260 s on average, and with 1,000 every 875")
 	program := flags.String("program", "both", "what is measured: the parts that concern peers, the whole program, or both; \"parts\", \"whole\"")
 	return harness.Command{
-		Short: "-sizes=2,40 -exports=100 -used=3 -changes=20 -own=4 -reconnects=2 -rest=1s",
+		Short: "-sizes=2,40 -exports=100 -used=3 -changes=20 -own=4 -reconnects=2 -settle=1s -rest=1s",
 		Roles: map[string]harness.Role{"service": harness.As(service)},
 		Run: func(b *harness.B) {
 			print := func(title string, figures []harness.Column, measure func(*column, *harness.B, plan)) {
@@ -240,7 +242,7 @@ func (c *column) traffic() (in, out float64) {
 // idle measures while nothing happens.
 func (c *column) idle(b *harness.B) {
 	harness.Progress("%s: at rest", c.Name)
-	b.Pause(time.Second)
+	b.Pause(c.plan.settle)
 	in, out := c.traffic()
 	took, used, _ := c.spent(func() { b.Pause(c.plan.rest) })
 	inNow, outNow := c.traffic()

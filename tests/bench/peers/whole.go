@@ -243,8 +243,8 @@ func (w *whole) spentBy(do func()) (took, cpu time.Duration) {
 // idle measures while nothing happens.
 func (w *whole) idle(b *harness.B) {
 	harness.Progress("%s: the program, at rest", w.Name)
-	b.Pause(5 * w.plan.rest) // until links rest, and peers were told of their trust
-	took, cpu := w.spentBy(func() { b.Pause(2 * w.plan.rest) })
+	b.Pause(w.plan.settle)
+	took, cpu := w.spentBy(func() { b.Pause(w.plan.rest) })
 	w.Add("rest", 100*cpu.Seconds()/took.Seconds())
 	w.MiB("rss", harness.Resident(w.service.PID()))
 }
