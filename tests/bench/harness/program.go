@@ -74,7 +74,7 @@ func Main(benchmarks map[string]Benchmark) {
 	role := flags.String("role", "", "internal: be a part of what is measured")
 	argument := flags.String("argument", "", "internal: what the role needs to know, as JSON")
 	short := flags.Bool("short", false, "measure as little as shows that everything works")
-	limit := flags.Duration("limit", 15*time.Minute, "give up after this time")
+	flags.DurationVar(&limit, "limit", 15*time.Minute, "give up after this time")
 	flags.StringVar(&Profiles, "profile", "", "directory for CPU and heap profiles of the processes that are measured")
 	command := benchmarks[name](flags)
 	_ = flags.Parse(os.Args[2:]) // it ends the process
@@ -82,7 +82,7 @@ func Main(benchmarks map[string]Benchmark) {
 		_ = flags.Parse(append(strings.Fields(command.Short), os.Args[2:]...))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, *limit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	run := command.Run
 	if *role != "" {
 		run = func(b *B) { b.profiled(*role, func() { b.serve(command.Roles[*role], []byte(*argument)) }) }
@@ -154,9 +154,12 @@ type Child struct {
 	answers   *json.Decoder
 }
 
+// limit is how long this program and its roles may take.
+var limit time.Duration
+
 // Arguments are those that make this program a role.
 func Arguments(role string, argument any) []string {
-	return []string{name, "-role", role, "-argument", string(Must(json.Marshal(argument))), "-profile", Profiles}
+	return []string{name, "-role", role, "-argument", string(Must(json.Marshal(argument))), "-profile", Profiles, "-limit", limit.String()}
 }
 
 // Child starts a role in a process of its own, until the end.
