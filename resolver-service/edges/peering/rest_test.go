@@ -326,7 +326,7 @@ func TestAPeerHearsThatALinkIsAboutToRest(t *testing.T) {
 		west.apply(topology.Change{Objects: &topology.ObjectChange{Delete: []catalog.Key{selection("cart").Key()}}})
 		west.takes(2*restAfter, "rest again", rests)
 		time.Sleep(time.Second)
-		if ms := north.peer("west").GetRestsMs(); ms == 0 {
+		if ms := north.peer("west").GetRestsMs(); int64(ms) != (pollPause + pollWithin).Milliseconds() {
 			t.Errorf("a link at rest rests for %d ms", ms)
 		}
 		north.put(exported("vault"))
